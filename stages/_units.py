@@ -1,0 +1,18 @@
+"""The closed list of units. A unit is part of an edge's type; each has its law in words."""
+
+UNITS = {
+    "log_decay/ln/token": "natural log of the factor by which the state decays at this token",
+    "log_decay/log2/chunk_sum": "base-2 log decay summed from the chunk's first token to this one, inclusive",
+    "decay/linear/token": "the factor itself by which the state decays at this token, 0 to 1",
+    "log_decay/ln/slope": "natural log decay per token, fixed for a head",
+    "state/sequence_start": "the state before a sequence's first token",
+    "state/sequence_end": "the state after a sequence's last token",
+    "state/chunk_entry": "the state entering each chunk, before the chunk's own decay",
+    "gram/strict_lower/gated": "A[i, j] = beta_i <k_i, k_j> 2^(g_i - g_j) for j < i in the chunk, else 0",
+    "gram/strict_lower/ungated": "A[i, j] = beta_i <k_i, k_j> for j < i in the chunk, else 0",
+    "gram/unit_lower_inverse/gated": "(I + A)^-1 of the gated strict lower Gram matrix",
+    "gram/unit_lower_inverse/ungated": "(I + A)^-1 of the ungated strict lower Gram matrix",
+    "wy/decayed_key": "w = Ai (beta 2^g k): what each row reads from the state that enters its chunk",
+    "wy/value": "u = Ai (beta v): the row's write if the entering state were zero",
+}
+"""Unit name -> its law in words."""

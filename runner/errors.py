@@ -1,0 +1,37 @@
+"""What went wrong, as a value: code, place, both ends, what fixed it first, help."""
+
+from dataclasses import dataclass
+
+from .marks import Mark
+
+
+@dataclass(frozen=True)
+class Note:
+    """A second place that belongs to the error, e.g. the edge that first fixed an axis."""
+
+    text: str
+    mark: Mark | None = None
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One error or warning. code: a key of ``codes.CODES``, which also fixes the exit code."""
+
+    code: str
+    message: str
+    mark: Mark | None = None
+    notes: tuple[Note, ...] = ()
+    help: str | None = None
+
+
+class ChunkwiseError(Exception):
+    """Raised with every diagnostic that was found. ``str(error)`` is the rendered text without colour."""
+
+    def __init__(self, *diagnostics: Diagnostic):
+        self.diagnostics = diagnostics
+        super().__init__(*diagnostics)
+
+    def __str__(self) -> str:
+        from .render_errors import render
+
+        return "\n\n".join(render(each) for each in self.diagnostics)

@@ -1,0 +1,20 @@
+"""Where something stands in a text."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A span of a file. line and column start at 1; the end is exclusive. text: the whole file, for the frame."""
+
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+    text: str = ""
+
+    def within(self, start: int, end: int) -> "Mark":
+        """The part of a one-line mark from character offset start to end inside it."""
+        column = self.column + start
+        return Mark(self.file, self.line, column, self.line, max(column + 1, self.column + end), self.text)

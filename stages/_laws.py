@@ -1,0 +1,95 @@
+"""The closed list of value laws: what may be said of a tensor's values.
+
+    <= 0    >= 0    > 0    0..1    -5..0      an interval
+    unit_norm(K)                              L2 norm over the axis at most 1: 1 for a row that carries
+                                              something, 0 for padding
+    non_increasing(T in chunk)                never rises along T inside a chunk
+
+One law serves three times: it shapes generated inputs (``sample``), finds a violation at run time
+(``violations``), and stands in the documentation (``Law.words``).
+"""
+
+import re
+from dataclasses import dataclass
+
+import torch
+
+INF = float("inf")
+NUMBER = r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
+
+
+@dataclass(frozen=True)
+class Law:
+    """kind: interval, unit_norm or non_increasing. axis: the axis it speaks of, for the latter two."""
+
+    kind: str
+    text: str
+    low: float = -INF
+    high: float = INF
+    open_low: bool = False
+    axis: str | None = None
+
+    @property
+    def words(self) -> str:
+        if self.kind == "interval":
+            return f"every value is {self.text}" if ".." not in self.text else f"every value lies in {self.text}"
+        if self.kind == "unit_norm":
+            return f"the L2 norm over {self.axis} is 1 (0 for a padding row)"
+        return f"values never rise along {self.axis} inside a chunk"
+
+    def implies(self, other: "Law") -> bool:
+        if self.kind == other.kind == "interval":
+            above = self.low > other.low or (self.low == other.low and self.open_low >= other.open_low)
+            return above and self.high <= other.high
+        return self.kind == other.kind and self.axis == other.axis
+
+
+def parse(text: str) -> Law | None:
+    """The law that text states; None if it is not in the list."""
+    text = text.strip()
+    if found := re.fullmatch(rf"(<=|>=|>)\s*({NUMBER})", text):
+        sign, number = found[1], float(found[2])
+        if sign == "<=":
+            return Law("interval", text, high=number)
+        return Law("interval", text, low=number, open_low=sign == ">")
+    if found := re.fullmatch(rf"({NUMBER})\s*\.\.\s*({NUMBER})", text):
+        low, high = float(found[1]), float(found[2])
+        return Law("interval", text, low, high) if low <= high else None
+    if found := re.fullmatch(r"unit_norm\((\w+)\)", text):
+        return Law("unit_norm", text, axis=found[1])
+    if found := re.fullmatch(r"non_increasing\((\w+) in chunk\)", text):
+        return Law("non_increasing", text, axis=found[1])
+    return None
+
+
+FORMS = ("<= x", ">= x", "> x", "x..y", "unit_norm(AXIS)", "non_increasing(AXIS in chunk)")
+
+
+def violations(law: Law, x: torch.Tensor, axes: tuple[str, ...], C: int) -> torch.Tensor:
+    """Boolean tensor, true where x [axes] breaks the law; nan breaks every law."""
+    if law.kind == "interval":
+        above = x > law.low if law.open_low else x >= law.low
+        return ~(above & (x <= law.high))
+    dim = axes.index(law.axis)
+    if law.kind == "unit_norm":
+        slack = 4 * torch.finfo(x.dtype).eps
+        return ~(x.double().norm(dim=dim, keepdim=True) <= 1 + slack).expand_as(x)
+    rises = torch.zeros_like(x, dtype=torch.bool)
+    inside = torch.arange(1, x.shape[dim], device=x.device) % C != 0
+    inside = inside.view([-1 if i == dim else 1 for i in range(x.dim())])
+    later, earlier = x.narrow(dim, 1, max(x.shape[dim] - 1, 0)), x.narrow(dim, 0, max(x.shape[dim] - 1, 0))
+    rises.narrow(dim, 1, max(x.shape[dim] - 1, 0)).copy_(inside & ~(later <= earlier))
+    return rises | x.isnan()
+
+
+def sample(law: Law, noise: torch.Tensor, axes: tuple[str, ...]) -> torch.Tensor:
+    """Values that keep the law, shaped from standard normal noise [axes]."""
+    if law.kind == "unit_norm":
+        return torch.nn.functional.normalize(noise, dim=axes.index(law.axis))
+    if law.kind == "non_increasing":
+        raise ValueError(f"{law.text} is a law of values inside a pipeline; no input can be generated from it")
+    if law.low > -INF and law.high < INF:
+        return law.low + (law.high - law.low) * torch.sigmoid(noise)
+    if law.high < INF:
+        return law.high + torch.nn.functional.logsigmoid(noise)
+    return law.low - torch.nn.functional.logsigmoid(noise)

@@ -15,13 +15,19 @@ class Note:
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """One error or warning. code: a key of ``codes.CODES``, which also fixes the exit code."""
+    """One error or warning. code: a key of ``codes.CODES``, which also fixes the exit code.
+
+    label: a few words to stand right of the caret.
+    warning: shown as a warning; it stops nothing and does not count for the exit code.
+    """
 
     code: str
     message: str
     mark: Mark | None = None
     notes: tuple[Note, ...] = ()
     help: str | None = None
+    label: str | None = None
+    warning: bool = False
 
 
 class ChunkwiseError(Exception):

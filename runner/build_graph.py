@@ -1,0 +1,122 @@
+"""From a spec and the stages to a graph: wiring first, then the types of every edge, all errors in one run."""
+
+from collections.abc import Mapping
+
+from ..stages import _laws
+from . import codes
+from .errors import ChunkwiseError, Diagnostic
+from .graph import Graph, Node, Term, Value
+from .spec import InputSpec, PipelineSpec, StageSpec
+from .stage_library import Stage
+from .unify import GLOBAL_AXES, Bindings, match_stage, output_value
+from .wire import run_order, wiring_errors
+
+
+def build_graph(spec: PipelineSpec, stages: Mapping[str, Stage], absent: frozenset[str] = frozenset()) -> Graph:
+    """The graph for one pattern of absent optional inputs. Raises ChunkwiseError with every diagnostic."""
+    found = wiring_errors(spec, stages)
+    if found:
+        raise ChunkwiseError(*sorted_by_place(found))
+    builder = Builder(spec, stages, absent)
+    for stage_id in run_order(spec):
+        builder.add(spec.stages[stage_id])
+    if builder.found:
+        raise ChunkwiseError(*sorted_by_place(builder.found))
+    return builder.graph()
+
+
+def sorted_by_place(found: list[Diagnostic]) -> list[Diagnostic]:
+    """By line and column, each once: two patterns of absence often find the same error."""
+    unique = dict.fromkeys(found)
+    return sorted(unique, key=lambda each: (each.mark.line, each.mark.column) if each.mark else (0, 0))
+
+
+def check_graphs(spec: PipelineSpec, stages: Mapping[str, Stage]) -> Graph:
+    """Build the graph with everything present, with each optional input absent, and with all absent.
+
+    Returns the first of them. A pipeline that only fits together when an input is given is refused here, not
+    at a user's call.
+    """
+    optional = [entry.name for entry in spec.inputs.values() if entry.optional]
+    patterns = dict.fromkeys([frozenset(), *(frozenset([name]) for name in optional), frozenset(optional)])
+    graphs, found = [], []
+    for pattern in patterns:
+        try:
+            graphs.append(build_graph(spec, stages, pattern))
+        except ChunkwiseError as error:
+            found += error.diagnostics
+    if found:
+        raise ChunkwiseError(*sorted_by_place(found))
+    return graphs[0]
+
+
+def input_value(entry: InputSpec, fixed: Mapping) -> Value:
+    axes = tuple(term(axis) for axis in entry.shape)
+    laws = tuple(_laws.parse(written.value) for written in entry.where)
+    return Value(entry.name, axes, entry.dtype, entry.unit, laws, None, entry.name, entry.mark)
+
+
+def term(axis: str) -> Term:
+    return int(axis) if str(axis).isdigit() else axis
+
+
+class Builder:
+    """Adds stage entries in running order and keeps what they fix."""
+
+    def __init__(self, spec: PipelineSpec, stages: Mapping[str, Stage], absent: frozenset[str]):
+        self.spec, self.stages, self.absent, self.found = spec, stages, absent, []
+        self.inputs = {name: input_value(entry, spec.axes) for name, entry in spec.inputs.items()}
+        self.values: dict[str, Value] = {n: v for n, v in self.inputs.items() if n not in absent}
+        self.nodes: dict[str, Node] = {}
+        self.broken: set[str] = set()
+
+    def add(self, entry: StageSpec) -> None:
+        stage = self.stages[entry.use]
+        sources = {edge.port: edge.source for edge in entry.edges}
+        if self.broken & {source.partition(".")[0] for source in sources.values()}:
+            self.broken.add(entry.id)
+            return
+        bound = {port: self.values.get(sources.get(port)) for port in stage.contract.inputs}
+        if any(value is None and not stage.contract.inputs[port].optional for port, value in bound.items()):
+            return
+        bindings, found = match_stage(entry, stage, bound, self.stages)
+        outputs = {}
+        for name in stage.contract.outputs:
+            outputs[name], problems = output_value(entry, stage, name, bindings, self.spec.axes)
+            found += problems if not found else []
+        found += self.chunk_length_errors(entry, stage, bindings)
+        if found:
+            self.found += found
+            self.broken.add(entry.id)
+            return
+        self.values.update({value.name: value for value in outputs.values()})
+        self.nodes[entry.id] = node_of(entry, stage, bound, outputs, bindings)
+
+    def chunk_length_errors(self, entry: StageSpec, stage: Stage, bindings: Bindings) -> list[Diagnostic]:
+        if "C" not in stage.axis_names or bindings.axes.get("C", "C") != "C" or "C" in self.spec.axes:
+            return []
+        message = f"{entry.id} ({stage.name}) works in chunks, and the pipeline gives no chunk length C"
+        return [Diagnostic(codes.AXIS_SIZE, message, entry.use_mark, help="add axes: {C: 64}")]
+
+    def graph(self) -> Graph:
+        outputs = {
+            output.name: output.source if output.source in self.values else None for output in self.spec.outputs.values()
+        }
+        return Graph(self.spec, self.absent, self.inputs, self.values, self.nodes, outputs)
+
+
+def node_of(entry: StageSpec, stage: Stage, bound, outputs, bindings: Bindings) -> Node:
+    axes = {axis: bindings.axes.get(axis, axis) for axis in stage.axis_names if axis in bindings.axes or axis in GLOBAL_AXES}
+    params = {name: default for name, default in stage.contract.params.items() if default is not None}
+    params.update({name: written.value for name, written in entry.params.items()})
+    return Node(
+        id=entry.id,
+        stage=stage,
+        inputs={port: value.name if value else None for port, value in bound.items()},
+        outputs={port: value.name for port, value in outputs.items()},
+        axes=axes,
+        params=params,
+        mark=entry.mark,
+        recompute=entry.recompute,
+        bound_by={axis: text for axis, (text, _) in bindings.axis_edges.items()},
+    )

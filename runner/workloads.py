@@ -1,0 +1,17 @@
+"""Named sizes that people compare on. Sources: fla's benchmark shapes; Qwen3.5's gated delta layer."""
+
+from collections.abc import Mapping
+
+WORKLOADS: Mapping[str, Mapping[str, int]] = {
+    "tiny": dict(B=1, T=256, H=2, HV=4, K=32, V=32),
+    "B1_T8192_H96_D128": dict(B=1, T=8192, H=96, HV=96, K=128, V=128),
+    "B2_T16384_H16_D128": dict(B=2, T=16384, H=16, HV=16, K=128, V=128),
+    "B4_T2048_H16_D128": dict(B=4, T=2048, H=16, HV=16, K=128, V=128),
+    "B4_T4096_H64_D128": dict(B=4, T=4096, H=64, HV=64, K=128, V=128),
+    "B8_T2048_H32_D256": dict(B=8, T=2048, H=32, HV=32, K=256, V=256),
+    "B8_T1024_H8_D64": dict(B=8, T=1024, H=8, HV=8, K=64, V=64),
+    "T32768_H16_HV32_D128": dict(B=1, T=32768, H=16, HV=32, K=128, V=128),
+}
+
+SMALL = dict(B=2, T=130, H=2, HV=4, K=32, V=48)
+"""Where ``run`` verifies before it times: ragged, grouped heads, K different from V."""

@@ -1,0 +1,100 @@
+"""Log decay from a pre-activation, and its gradient with sums over all rows."""
+
+import triton
+import triton.language as tl
+
+from ._exp import exp_exact
+
+
+@triton.jit
+def softplus(x):
+    """log(1 + exp(x)) = max(x, 0) + log1p(e), e = exp(-|x|) in 0..1; log1p(e) = 2 atanh(e / (2 + e)) as a series."""
+    e = exp_exact(-tl.abs(x))
+    s = tl.div_rn(e, 2.0 + e)
+    z = s * s
+    series = 1.0 / 11 + z * (1.0 / 13 + z * (1.0 / 15))
+    series = 1.0 / 5 + z * (1.0 / 7 + z * (1.0 / 9 + z * series))
+    return tl.where(x > 0, x, 0.0) + 2.0 * s * (1.0 + z * (1.0 / 3 + z * series))
+
+
+@triton.jit
+def log_decay(x, A_log):
+    """(-exp(A_log + log softplus(x)), softplus(x), whether the exponent is stopped at 88); a nan stays one."""
+    b_sp = softplus(x)
+    # the logarithm is not taken from b_sp below -15; the floor only keeps log(0) out of it
+    b_sp = tl.where(b_sp < 1e-30, 1e-30, b_sp)
+    exponent = A_log + tl.where(x < -15.0, x, tl.log(b_sp))
+    m_stop = exponent > 88.0
+    return -exp_exact(tl.where(m_stop, 88.0, exponent)), b_sp, m_stop
+
+
+@triton.jit(do_not_specialize=["rows", "HV"])
+def decay_gate_kernel(a, A_log, dt_bias, g, rows, HV, BT: tl.constexpr, BH: tl.constexpr):
+    """g = -exp(A_log) softplus(a + dt_bias) for BT rows of BH heads."""
+    n_hb = tl.cdiv(HV, BH)
+    pid = tl.program_id(0).to(tl.int64)
+    o_t = (pid // n_hb) * BT + tl.arange(0, BT)
+    o_h = (pid % n_hb) * BH + tl.arange(0, BH)
+    m_h = o_h < HV
+    m = (o_t < rows)[:, None] & m_h[None, :]
+    p = o_t[:, None] * HV + o_h[None, :]
+    b_A = tl.load(A_log + o_h, mask=m_h, other=0.0)[None, :]
+    b_x = tl.load(a + p, mask=m, other=0.0).to(tl.float32) + tl.load(dt_bias + o_h, mask=m_h, other=0.0)[None, :]
+    b_g, _, _ = log_decay(b_x, b_A)
+    tl.store(g + p, b_g, mask=m)
+
+
+@triton.jit(do_not_specialize=["N", "rows", "HV"])
+def decay_gate_vjp_kernel(
+    d_g, a, A_log, dt_bias, d_a, sum_A_log, sum_dt_bias, cu_seqlens, N, rows, HV,
+    P: tl.constexpr, BT: tl.constexpr, BH: tl.constexpr,
+):  # fmt: skip
+    """d_a, and one program's share of the sums: every P-th block of BT rows, for BH heads.
+
+    sum_A_log, sum_dt_bias [P, HV]. Rows past the last sequence are left out of the sums, whatever they hold.
+    """
+    n_hb = tl.cdiv(HV, BH)
+    pid = tl.program_id(0).to(tl.int64)
+    i_p = pid // n_hb
+    o_h = (pid % n_hb) * BH + tl.arange(0, BH)
+    m_h = o_h < HV
+    b_A = tl.load(A_log + o_h, mask=m_h, other=0.0)[None, :]
+    b_bias = tl.load(dt_bias + o_h, mask=m_h, other=0.0)[None, :]
+    if cu_seqlens is None:
+        end = rows.to(tl.int64)
+    else:
+        end = tl.load(cu_seqlens + N).to(tl.int64)
+    b_dA = tl.zeros([BT, BH], tl.float32)
+    b_dbias = tl.zeros([BT, BH], tl.float32)
+    for i_t in range(i_p * BT, end, P * BT):
+        o_t = i_t + tl.arange(0, BT)
+        m = (o_t < end)[:, None] & m_h[None, :]
+        p = o_t[:, None] * HV + o_h[None, :]
+        b_x = tl.load(a + p, mask=m, other=0.0).to(tl.float32) + b_bias
+        b_g, b_sp, m_stop = log_decay(b_x, b_A)
+        b_d = tl.where(m_stop, 0.0, b_g * tl.load(d_g + p, mask=m, other=0.0).to(tl.float32))
+        e = exp_exact(-tl.abs(b_x))
+        b_sigmoid = tl.div_rn(tl.where(b_x >= 0, 1.0, e), 1.0 + e)
+        b_dx = b_d * tl.where(b_x < -15.0, 1.0, tl.div_rn(b_sigmoid, b_sp))
+        if d_a is not None:
+            tl.store(d_a + p, b_dx, mask=m)
+        b_dA += b_d
+        b_dbias += b_dx
+    if sum_A_log is not None:
+        tl.store(sum_A_log + i_p * HV + o_h, tl.sum(b_dA, axis=0), mask=m_h)
+    if sum_dt_bias is not None:
+        tl.store(sum_dt_bias + i_p * HV + o_h, tl.sum(b_dbias, axis=0), mask=m_h)
+
+
+@triton.jit(do_not_specialize=["HV"])
+def add_partial_sums_kernel(
+    sum_A_log, sum_dt_bias, d_A_log, d_dt_bias, HV, P: tl.constexpr, BH: tl.constexpr
+):  # fmt: skip
+    """d_A_log, d_dt_bias [HV]: the P partial sums of BH heads, added in one fixed order."""
+    o_h = tl.program_id(0).to(tl.int64) * BH + tl.arange(0, BH)
+    m_h = o_h < HV
+    p = tl.arange(0, P)[:, None] * HV + o_h[None, :]
+    if d_A_log is not None:
+        tl.store(d_A_log + o_h, tl.sum(tl.load(sum_A_log + p, mask=m_h[None, :], other=0.0), axis=0), mask=m_h)
+    if d_dt_bias is not None:
+        tl.store(d_dt_bias + o_h, tl.sum(tl.load(sum_dt_bias + p, mask=m_h[None, :], other=0.0), axis=0), mask=m_h)

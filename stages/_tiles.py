@@ -1,0 +1,29 @@
+"""Tile sizes that follow from a stage's axes and dtype."""
+
+
+def padded(size):
+    """The least tile that holds the axis whole: a power of two of 16 or more, as a dot wants it."""
+    return max(16, 1 << (size - 1).bit_length())
+
+
+def by_dtype(config, name, dtype, size=None):
+    """``config[name]``, or its ``_F32`` form for float32, whose operands take twice the shared memory; no wider
+    than the axis of that size needs."""
+    value = config.get(f"{name}_F32", config[name]) if dtype.itemsize == 4 else config[name]
+    return value if size is None else min(value, padded(size))
+
+
+def precision(dtype):
+    """Float32 products stay float32; tf32 would cost 3e-4."""
+    return "ieee" if dtype.itemsize == 4 else "tf32"
+
+
+def state_limits(axes, device):
+    """None, or why a kernel that holds K on chip refuses these sizes."""
+    if axes["K"] > 256:
+        return f"K = {axes['K']}: at most 256"
+    if axes["V"] > 256:
+        return f"V = {axes['V']}: at most 256"
+    if axes["C"] not in (16, 32, 64, 128):
+        return f"C = {axes['C']}: a power of two from 16 to 128"
+    return None

@@ -1,0 +1,64 @@
+"""Scan over chunk states under the delta rule: each chunk corrects its values by what the entering state holds.
+
+    h[n]  = S                                         the state that enters chunk n
+    v_new = u - w S                                   the chunk's values, corrected
+    S    <- 2^(g_C) S + sum over j of 2^(g_C - g_j) k_j^T v_new_j
+
+g_C is the sum at the chunk's last valid row; without g nothing decays. S starts from initial_state, zeros when
+absent, and ends as final_state: an empty sequence returns the state that it was given. arXiv:2412.06464.
+"""
+
+import torch
+
+from ._contract import F32, Contract, Launcher, Port
+from ._decay import per_value_head
+from ._scan import state_scan
+from ._tiles import state_limits
+
+CONTRACT = Contract(
+    inputs={
+        "k": Port("B T H K"),
+        "w": Port("B T HV K", unit="wy/decayed_key"),
+        "u": Port("B T HV V", unit="wy/value"),
+        "g": Port("B T HV", F32, unit="log_decay/log2/chunk_sum", where="non_increasing(T in chunk)", optional=True),
+        "initial_state": Port("N HV K V", F32, unit="state/sequence_start", optional=True),
+    },
+    outputs={
+        "h": Port("B NT HV K V", unit="state/chunk_entry"),
+        "v_new": Port("B T HV V", doc="values with what the state already held taken off"),
+        "final_state": Port("N HV K V", F32, unit="state/sequence_end"),
+    },
+    requires=("HV % H == 0",),
+    flops="4 * B * T * HV * K * V",
+)
+
+
+def reference(k, w, u, g, initial_state, *, C):
+    """k [B, T, H, K], w [B, T, HV, K], u [B, T, HV, V], g [B, T, HV], initial_state [B, HV, K, V]."""
+    B, T, HV, V = u.shape
+    k = per_value_head(k, HV)
+    S = u.new_zeros(B, HV, k.shape[-1], V) if initial_state is None else initial_state
+    states, values = [u.new_zeros(B, 0, *S.shape[1:])], [u[:, :0]]
+    for start in range(0, T, C):
+        rows = slice(start, start + C)
+        v_new = u[:, rows] - torch.einsum("bthk,bhkv->bthv", w[:, rows], S)
+        states.append(S[:, None])
+        values.append(v_new)
+        k_end = k[:, rows]
+        if g is not None:
+            last = g[:, rows][:, -1:]
+            k_end = torch.exp2(last - g[:, rows])[..., None] * k_end
+            S = torch.exp2(last[:, 0])[..., None, None] * S
+        S = S + torch.einsum("bthk,bthv->bhkv", k_end, v_new)
+    return {"h": torch.cat(states, dim=1), "v_new": torch.cat(values, dim=1), "final_state": S}
+
+
+def configs(axes, device):
+    return [{"BV": 64, "BV_F32": 16, "num_warps": 4, "num_stages": 2}]
+
+
+def launch(k, w, u, g, initial_state, h, v_new, final_state, *, C, seqs, config):
+    return [state_scan(k, w, u, g, None, initial_state, h, v_new, final_state, C=C, seqs=seqs, config=config)]
+
+
+LAUNCHERS = [Launcher("triton", launch, configs, state_limits)]

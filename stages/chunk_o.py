@@ -1,0 +1,71 @@
+"""Output of each chunk: what its rows read from the entering state, and from the rows at or before them.
+
+    o = scale (gam q h + (E * q k^T) v),   gam_i = 2^(g_i),   E[i, j] = 2^(g_i - g_j) for j <= i, else 0
+
+g is the chunk sum of a gate; g_gamma a fixed natural log decay per token and head, which makes the exponent of
+the row with number r in its chunk g_gamma (r + 1) log2 e. Both given, they add; with neither nothing decays.
+Every exponent used is <= 0; the mask is applied to it before exp2.
+"""
+
+import torch
+
+from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
+from ._decay import chunk_log_decay, chunked, pair_decay, per_value_head, unchunked
+from ._tiles import by_dtype, padded, precision, state_limits
+
+CONTRACT = Contract(
+    inputs={
+        "q": Port("B T H K"),
+        "k": Port("B T H K"),
+        "v": Port("B T HV V"),
+        "h": Port("B NT HV K V", unit="state/chunk_entry"),
+        "g": Port("B T HV", F32, unit="log_decay/log2/chunk_sum", where="non_increasing(T in chunk)", optional=True),
+        "g_gamma": Port("HV", F32, unit="log_decay/ln/slope", where="<= 0", optional=True),
+    },
+    outputs={"o": Port("B T HV V")},
+    params={"scale": None},
+    requires=("HV % H == 0",),
+    flops="2 * B * T * HV * (K * V + C * (K + V))",
+)
+
+
+def reference(q, k, v, h, g, g_gamma, *, C, scale):
+    """q, k [B, T, H, K], v [B, T, HV, V], h [B, NT, HV, K, V], g [B, T, HV], g_gamma [HV]."""
+    T, HV = v.shape[1:3]
+    g = chunked(chunk_log_decay(g, g_gamma, v, C), C)
+    q, k, v = chunked(per_value_head(q, HV), C), chunked(per_value_head(k, HV), C), chunked(v, C)
+    A = pair_decay(g) * torch.einsum("bnihk,bnjhk->bnhij", q, k)
+    o = torch.einsum("bnihk,bnhkv->bnihv", torch.exp2(g)[..., None] * q, h)
+    o = o + torch.einsum("bnhij,bnjhv->bnihv", A, v)
+    return {"o": scale * unchunked(o, T)}
+
+
+def configs(axes, device):
+    wide = axes["C"] == 128
+    return [{"BK": 64, "BK_F32": 32, "BV": 64 if wide else 128, "BV_F32": 32, "num_warps": 8 if wide else 4,
+             "num_stages": 2, "num_stages_F32": 1}]  # fmt: skip
+
+
+def launch(q, k, v, h, g, g_gamma, o, *, C, scale, seqs, config):
+    from ..kernels.chunk_o import chunk_o_kernel
+
+    (B, T, H, K), (HV, V) = q.shape, v.shape[2:]
+    BV = by_dtype(config, "BV", q.dtype, V)
+    return [
+        Launch(
+            chunk_o_kernel,
+            grid=(B * seqs.NT * HV * ceil_div(V, BV),),
+            args=dict(
+                q=q, k=k, v=v, h=h, g=g, g_gamma=g_gamma, o=o, scale=scale, cu_seqlens=seqs.cu_seqlens,
+                chunk_table=seqs.chunk_table, T=T, NT=seqs.NT, H=H, HV=HV,
+            ),
+            constexprs=dict(
+                K=K, V=V, C=C, BK=by_dtype(config, "BK", q.dtype, K), BV=BV, PRECISION=precision(q.dtype)
+            ),
+            num_warps=config["num_warps"],
+            num_stages=by_dtype(config, "num_stages", q.dtype),
+        )
+    ]  # fmt: skip
+
+
+LAUNCHERS = [Launcher("triton", launch, configs, state_limits)]

@@ -1,0 +1,10 @@
+"""One small grammar for params, constraints, flops and definitions: parsed to a tree, never ``eval``ed."""
+
+from .number import evaluate_number, hint
+from .parse import parse_expression, parse_statement
+from .tree import Binary, Call, ExpressionError, Name, Node, Number, Statement, Unary, names_in, walk
+
+__all__ = [
+    "Binary", "Call", "ExpressionError", "Name", "Node", "Number", "Statement", "Unary",
+    "evaluate_number", "hint", "names_in", "parse_expression", "parse_statement", "walk",
+]  # fmt: skip

@@ -1,0 +1,121 @@
+"""The value of an expression over plain numbers: params, constraints, flops."""
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Mapping
+
+from ..hints import nearest
+from .tree import Binary, Call, ExpressionError, Name, Node, Number, Unary
+
+MAX_EXPONENT = 64
+MAX_BITS = 512
+
+
+def _ceil_div(a, b):
+    return -(-a // b)
+
+
+def _is_power_of_two(x):
+    return x >= 1 and x == int(x) and int(x) & (int(x) - 1) == 0
+
+
+FUNCTIONS: Mapping[str, tuple[Callable, int, int | None]] = {
+    "min": (min, 2, None),
+    "max": (max, 2, None),
+    "abs": (abs, 1, 1),
+    "sqrt": (math.sqrt, 1, 1),
+    "exp": (math.exp, 1, 1),
+    "log": (math.log, 1, 1),
+    "log2": (math.log2, 1, 1),
+    "ceil_div": (_ceil_div, 2, 2),
+    "floor": (math.floor, 1, 1),
+    "ceil": (math.ceil, 1, 1),
+    "is_power_of_two": (_is_power_of_two, 1, 1),
+}
+"""Function name -> (its Python function, least and greatest number of arguments)."""
+
+_OPERATORS = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
+    "%": operator.mod, "**": operator.pow, "<": operator.lt, "<=": operator.le, ">": operator.gt,
+    ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "&": operator.and_, "|": operator.or_,
+}  # fmt: skip
+
+
+def evaluate_number(node: Node, names: Mapping[str, int | float]) -> int | float | bool:
+    """The value over ``names``; integers stay exact integers. Raises ExpressionError at the part that fails."""
+    match node:
+        case Number(value=value):
+            return value
+        case Name(id=name):
+            if name not in names:
+                raise ExpressionError(f"unknown name {name!r}", node.start, node.end, hint(name, names))
+            return names[name]
+        case Unary(operand=operand):
+            return -_real(evaluate_number(operand, names), operand)
+        case Binary(op=op, left=left, right=right):
+            return binary_number(node, op, evaluate_number(left, names), evaluate_number(right, names))
+        case Call(args=args):
+            function = _function(node)
+            values = [_real(evaluate_number(arg, names), arg) for arg in args]
+            return guarded(node, lambda: function(*values))
+    raise TypeError(f"not a node: {node!r}")
+
+
+def binary_number(node: Binary, op: str, left, right):
+    """``left op right`` on numbers, with the limits of untrusted text; errors stand at ``node``."""
+    if op == "@":
+        raise ExpressionError("'@' joins tensors, these are numbers", node.start, node.end)
+    if op in "&|":
+        for value, part in ((left, node.left), (right, node.right)):
+            if not isinstance(value, bool):
+                raise ExpressionError(
+                    f"{op!r} joins comparisons, this is a number", part.start, part.end,
+                    "put each comparison in parentheses: (a < b) & (c < d)",
+                )  # fmt: skip
+    elif op not in ("==", "!="):
+        _real(left, node.left), _real(right, node.right)
+    if op == "**" and isinstance(left, int) and isinstance(right, int) and abs(right) > MAX_EXPONENT:
+        raise ExpressionError(f"exponent {right} is beyond {MAX_EXPONENT}", node.right.start, node.right.end)
+    return guarded(node, lambda: _OPERATORS[op](left, right))
+
+
+def guarded(node: Node, compute: Callable):
+    """``compute()``; an arithmetic failure or a result that is no usable number becomes an error at ``node``."""
+    try:
+        value = compute()
+    except ZeroDivisionError:
+        raise ExpressionError("division by zero", node.start, node.end) from None
+    except OverflowError:
+        raise ExpressionError("the result is too large", node.start, node.end) from None
+    except ValueError:
+        raise ExpressionError("not defined for this argument", node.start, node.end) from None
+    if isinstance(value, complex) or value != value:
+        raise ExpressionError("the result is not a real number", node.start, node.end)
+    too_large = math.isinf(value) if isinstance(value, float) else int(value).bit_length() > MAX_BITS
+    if too_large:
+        raise ExpressionError("the result is too large", node.start, node.end)
+    return value
+
+
+def hint(name: str, known: Iterable[str]) -> str | None:
+    close = nearest(name, known)
+    return f"did you mean {close}?" if close else None
+
+
+def _function(node: Call) -> Callable:
+    name = node.function
+    if name.id not in FUNCTIONS:
+        raise ExpressionError(f"no function {name.id!r}", name.start, name.end, hint(name.id, FUNCTIONS))
+    function, least, most = FUNCTIONS[name.id]
+    if node.axis is not None:
+        raise ExpressionError(f"{name.id} of numbers takes no axis=", node.axis.start, node.axis.end)
+    if len(node.args) < least or (most is not None and len(node.args) > most):
+        wanted = f"{least}" if most == least else f"at least {least}"
+        raise ExpressionError(f"{name.id} takes {wanted} arguments, got {len(node.args)}", node.start, node.end)
+    return function
+
+
+def _real(value, part: Node):
+    if isinstance(value, bool):
+        raise ExpressionError("a comparison where a number is needed", part.start, part.end)
+    return value

@@ -1,0 +1,91 @@
+"""The tree that an expression's text becomes, and the error that a bad text gives."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+class ExpressionError(Exception):
+    """A mistake in a text: what, where (0-based offsets ``start <= x < end`` into the text) and what would help."""
+
+    def __init__(self, message: str, start: int, end: int, help: str | None = None):
+        super().__init__(message)
+        self.message, self.start, self.end, self.help = message, start, end, help
+
+
+@dataclass(frozen=True)
+class Number:
+    value: int | float
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Name:
+    id: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Unary:
+    """Only ``-``."""
+
+    operand: "Node"
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Binary:
+    """op: one of ``+ - * / // % ** @ & |`` or a comparison."""
+
+    op: str
+    left: "Node"
+    right: "Node"
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """axis: the name given as ``axis=NAME``."""
+
+    function: Name
+    args: "tuple[Node, ...]"
+    axis: Name | None
+    start: int
+    end: int
+
+
+Node = Number | Name | Unary | Binary | Call
+
+
+@dataclass(frozen=True)
+class Statement:
+    """``target = value``; with ``if NAME`` at its end, only where the input of that name is given."""
+
+    target: Name
+    value: Node
+    condition: Name | None = None
+
+
+def children(node: Node) -> tuple[Node, ...]:
+    match node:
+        case Unary(operand=operand):
+            return (operand,)
+        case Binary(left=left, right=right):
+            return (left, right)
+        case Call(args=args):
+            return args
+    return ()
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """The node and everything below it, in the order of the text."""
+    yield node
+    for child in children(node):
+        yield from walk(child)
+
+
+def names_in(node: Node) -> tuple[str, ...]:
+    """The free names, each once, in the order of the text. Function and axis names are not among them."""
+    return tuple(dict.fromkeys(part.id for part in walk(node) if isinstance(part, Name)))

@@ -24,6 +24,11 @@ def state_limits(axes, device):
         return f"K = {axes['K']}: at most 256"
     if axes["V"] > 256:
         return f"V = {axes['V']}: at most 256"
+    return chunk_limits(axes, device)
+
+
+def chunk_limits(axes, device):
+    """None, or why a kernel that holds a chunk's rows in one tile refuses this chunk length."""
     if axes["C"] not in (16, 32, 64, 128):
         return f"C = {axes['C']}: a power of two from 16 to 128"
     return None

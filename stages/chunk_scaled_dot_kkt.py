@@ -1,0 +1,65 @@
+"""Scaled Gram matrix of the keys of each chunk, strictly lower triangular.
+
+    A[i, j] = beta[i] <k[i], k[j]> 2^(g[i] - g[j])   for j < i in the chunk, else 0
+
+Every exponent used is <= 0, so it may underflow to 0 and never overflows; the mask is applied to the exponent,
+before exp2. Without g the decay factor is 1. Column j of A is the chunk's row j.
+"""
+
+import torch
+
+from ._contract import F32, Contract, Launch, Launcher, Port
+from ._decay import chunked, pair_decay, per_value_head, unchunked
+from ._tiles import by_dtype, chunk_limits, precision
+
+CONTRACT = Contract(
+    inputs={
+        "k": Port("B T H K"),
+        "beta": Port("B T HV"),
+        "g": Port("B T HV", F32, unit="log_decay/log2/chunk_sum", where="non_increasing(T in chunk)", optional=True),
+    },
+    outputs={"A": Port("B T HV C", F32, unit="gram/strict_lower/{gating}")},
+    requires=("HV % H == 0",),
+    flops="2 * B * T * HV * C * K",
+    presence={"gating": ("g", "gated", "ungated")},
+)
+
+
+def reference(k, beta, g, *, C):
+    """k [B, T, H, K], beta [B, T, HV], g [B, T, HV] or None -> A [B, T, HV, C]."""
+    b_k = chunked(per_value_head(k, beta.shape[2]), C)
+    A = torch.einsum("bnihk,bnjhk->bnhij", b_k, b_k) * chunked(beta, C).mT.unsqueeze(-1)
+    if g is not None:
+        A = A * pair_decay(chunked(g, C))
+    return {"A": unchunked(A.tril(-1).transpose(2, 3), k.shape[1])}
+
+
+def configs(axes, device):
+    warps = 8 if axes["C"] == 128 else 4
+    return [
+        {"BK": 64 if warps == 8 else 128, "BK_F32": 32, "num_warps": warps, "num_stages": 2},
+        {"BK": 64, "BK_F32": 16, "num_warps": warps, "num_stages": 2},
+    ]
+
+
+def launch(k, beta, g, A, *, C, seqs, config):
+    from ..kernels.chunk_scaled_dot_kkt import chunk_scaled_dot_kkt_kernel
+
+    B, T, H, K = k.shape
+    HV = beta.shape[2]
+    return [
+        Launch(
+            chunk_scaled_dot_kkt_kernel,
+            grid=(B * seqs.NT * HV,),
+            args=dict(
+                k=k, beta=beta, g=g, A=A, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table,
+                T=T, NT=seqs.NT, H=H, HV=HV,
+            ),  # fmt: skip
+            constexprs=dict(K=K, C=C, BK=by_dtype(config, "BK", k.dtype, K), PRECISION=precision(k.dtype)),
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    ]
+
+
+LAUNCHERS = [Launcher("triton", launch, configs, chunk_limits)]

@@ -1,0 +1,78 @@
+"""What the rows of each chunk read and write, the dependences among them resolved (WY form).
+
+    w = Ai (beta 2^g k)    u = Ai (beta v)
+
+Without g the factor 2^g is 1. What lies above Ai's diagonal is 0 by its unit and is not read.
+"""
+
+import torch
+
+from ._contract import F32, Contract, Launch, Launcher, Port
+from ._decay import chunked, per_value_head, unchunked
+from ._tiles import by_dtype, chunk_limits, precision
+
+CONTRACT = Contract(
+    inputs={
+        "k": Port("B T H K"),
+        "v": Port("B T HV V"),
+        "beta": Port("B T HV"),
+        "Ai": Port("B T HV C", unit="gram/unit_lower_inverse/{gating}"),
+        "g": Port("B T HV", F32, unit="log_decay/log2/chunk_sum", where="<= 0", optional=True),
+    },
+    outputs={
+        "w": Port("B T HV K", unit="wy/decayed_key"),
+        "u": Port("B T HV V", unit="wy/value"),
+    },
+    requires=("HV % H == 0",),
+    flops="2 * B * T * HV * C * (K + V)",
+    presence={"gating": ("g", "gated", "ungated")},
+)
+
+
+def reference(k, v, beta, Ai, g, *, C):
+    """k [B, T, H, K], v [B, T, HV, V], beta [B, T, HV], Ai [B, T, HV, C], g [B, T, HV] or None."""
+    T, HV = v.shape[1:3]
+    rate = beta if g is None else beta * torch.exp2(g)
+    return {
+        "w": chunk_product(Ai, rate.unsqueeze(-1) * per_value_head(k, HV), C),
+        "u": chunk_product(Ai, beta.unsqueeze(-1) * v, C),
+    }
+
+
+def chunk_product(M, x, C):
+    """tril(M) x inside each chunk: M [B, T, HV, C], x [B, T, HV, D] -> [B, T, HV, D]."""
+    b_M = chunked(M, C).transpose(2, 3).tril()
+    return unchunked(torch.einsum("bnhij,bnjhd->bnihd", b_M, chunked(x, C)), x.shape[1])
+
+
+def configs(axes, device):
+    wide = axes["C"] == 128
+    return [
+        {"BD": 64 if wide else 128, "BD_F32": 32, "num_warps": 8 if wide else 4, "num_stages": 1},
+        {"BD": 64, "BD_F32": 16, "num_warps": 8 if wide else 4, "num_stages": 2},
+    ]
+
+
+def launch(k, v, beta, Ai, g, w, u, *, C, seqs, config):
+    from ..kernels.recompute_w_u import recompute_w_u_kernel
+
+    (B, T, H, K), (HV, V) = k.shape, v.shape[2:]
+    return [
+        Launch(
+            recompute_w_u_kernel,
+            grid=(B * seqs.NT * HV,),
+            args=dict(
+                k=k, v=v, beta=beta, Ai=Ai, g=g, w=w, u=u, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table,
+                T=T, NT=seqs.NT, H=H, HV=HV,
+            ),
+            constexprs=dict(
+                K=K, V=V, C=C, BK=by_dtype(config, "BD", k.dtype, K), BV=by_dtype(config, "BD", k.dtype, V),
+                PRECISION=precision(k.dtype),
+            ),
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    ]  # fmt: skip
+
+
+LAUNCHERS = [Launcher("triton", launch, configs, chunk_limits)]

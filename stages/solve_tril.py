@@ -1,0 +1,58 @@
+"""Inverse of the unit lower triangular matrix of each chunk.
+
+    Ai = (I + A)^-1
+
+A is strictly lower triangular; what lies on and above its diagonal is not read. In a last chunk of fewer than C
+rows the columns past the valid rows are 0. Solved by substitution in float32, so that equal keys with beta near 1,
+whose powers A^n grow like binomials, stay exact.
+"""
+
+import torch
+
+from ._contract import F32, Contract, Launch, Launcher, Port
+from ._decay import chunked, unchunked
+from ._tiles import chunk_limits
+
+CONTRACT = Contract(
+    inputs={"A": Port("B T HV C", F32, unit="gram/strict_lower/{gating}")},
+    outputs={"Ai": Port("B T HV C", unit="gram/unit_lower_inverse/{gating}")},
+    flops="B * T * HV * C * C / 3",
+)
+
+
+def reference(A, *, C):
+    """A, Ai [B, T, HV, C]."""
+    b_A = chunked(A, C).transpose(2, 3)
+    eye = torch.eye(C, dtype=A.dtype, device=A.device).expand_as(b_A)
+    Ai = torch.linalg.solve_triangular(b_A.tril(-1) + eye, eye, upper=False, unitriangular=True)
+    return {"Ai": unchunked(Ai.transpose(2, 3), A.shape[1])}
+
+
+def configs(axes, device):
+    warps = {16: 1, 32: 2, 64: 4, 128: 8}[axes["C"]]
+    return [{"num_warps": warps, "num_stages": 1}, {"num_warps": max(warps // 2, 1), "num_stages": 1}]
+
+
+def inverse_precision(dtype):
+    """Of the products that merge blocks: float32's own, or three tf32 ones, which are close to it and far below
+    what the inverse then loses as bf16 or fp16."""
+    return "ieee" if dtype.itemsize == 4 else "tf32x3"
+
+
+def launch(A, Ai, *, C, seqs, config):
+    from ..kernels.solve_tril import solve_tril_kernel
+
+    B, T, HV, _ = A.shape
+    return [
+        Launch(
+            solve_tril_kernel,
+            grid=(B * seqs.NT * HV,),
+            args=dict(A=A, Ai=Ai, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table, T=T, NT=seqs.NT, HV=HV),
+            constexprs=dict(C=C, PRECISION=inverse_precision(Ai.dtype)),
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    ]
+
+
+LAUNCHERS = [Launcher("triton", launch, configs, chunk_limits)]

@@ -30,6 +30,12 @@ class Diagnostic:
     warning: bool = False
 
 
+def quoted(text: object, longest: int = 60) -> str:
+    """A value of a file for a message: in quotes, cut when long."""
+    text = str(text)
+    return f"'{text}'" if len(text) <= longest else f"'{text[:longest]}...'"
+
+
 class ChunkwiseError(Exception):
     """Raised with every diagnostic that was found. ``str(error)`` is the rendered text without colour."""
 

@@ -1,0 +1,127 @@
+"""Is a tensor right? Budgets derived from rounding (rounding.py) and the float64 truth, never tuned.
+
+Rules (shared with contracts.md): the whole tensor; every slice (sequence x head x chunk); tensors under 64
+numbers by the rms of several draws; caps, so that a wrong reference cannot widen its own budget; zeros exact.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ..stages._seqs import Seqs
+from .rounding import RHO
+
+FEW = 64
+CAP, CAP_ILL = 7, 35
+UNIT_ROUNDOFF = 2.0**-24
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """rel_l2_err against budget for the whole; worst_slice_err against slice_budget for the worst slice.
+
+    condition: the model's own error, relative; above the cap the input is called ill-conditioned.
+    why: empty when ok.
+    """
+
+    ok: bool
+    rel_l2_err: float
+    budget: float
+    worst_slice_err: float
+    slice_budget: float
+    condition: float
+    cap: float
+    why: str = ""
+
+
+def float32_noise(sizes: Mapping[str, int], gate_span: float) -> float:
+    """What float32 arithmetic itself adds, whatever the IO dtype: sums of up to K + C terms, and the
+    exponent of a decay, whose absolute error is that of a chunk sum (gate_span, its largest size in nats)."""
+    longest = sum(sizes.get(axis, 0) for axis in ("K", "V", "C"))
+    return UNIT_ROUNDOFF * (math.sqrt(max(longest, 1)) + gate_span)
+
+
+def judge(
+    got: torch.Tensor,
+    truth: torch.Tensor,
+    models: Sequence[torch.Tensor],
+    axes: tuple,
+    seqs: Seqs,
+    io: torch.dtype,
+    noise: float,
+    ill_conditioned: bool = False,
+) -> Verdict:
+    """got in its own dtype; truth in float64; models: one result of M, or several draws for a small tensor."""
+    rho = RHO[io]
+    cap = (CAP_ILL if ill_conditioned else CAP) * (rho + noise)
+    wide, size = got.double(), truth.norm().item()
+    errors = [model.double() - truth for model in models]
+    e = math.sqrt(sum(error.square().sum().item() for error in errors) / len(errors))
+    condition = relative(e, size)
+    budget = relative(2 * e, size) + rho
+    err = relative((wide - truth).norm().item(), size)
+    slice_err, slice_budget = worst_slices(wide, truth, errors, axes, seqs, rho)
+    why = reasons(wide, err, budget, slice_err, slice_budget, condition, cap)
+    return Verdict(not why, err, budget, slice_err, slice_budget, condition, cap, why)
+
+
+def relative(error: float, size: float) -> float:
+    return error / size if size else (0.0 if error == 0 else math.inf)
+
+
+def reasons(got, err, budget, slice_err, slice_budget, condition, cap) -> str:
+    if not bool(torch.isfinite(got).all()):
+        return f"{int((~torch.isfinite(got)).sum())} values are not finite"
+    if not (math.isfinite(budget) and math.isfinite(slice_budget)):
+        return "the budget itself is not finite"
+    if condition > cap:
+        return f"ill-conditioned input: the rounding model itself is off by {condition:.1e}, cap {cap:.1e}"
+    if err > budget:
+        return f"off by {err:.1e} as a whole, budget {budget:.1e}"
+    if slice_err > slice_budget:
+        return f"off by {slice_err:.1e} in its worst slice, budget {slice_budget:.1e}"
+    return ""
+
+
+def worst_slices(got, truth, errors, axes, seqs: Seqs, rho: float) -> tuple[float, float]:
+    """(worst relative error of a slice, its budget); each relative to max(the slice's norm, rms of slice norms)."""
+    sizes = slice_norms(truth, axes, seqs)
+    if sizes.numel() == 0:
+        return 0.0, rho
+    scale = torch.maximum(sizes, sizes.square().mean().sqrt())
+    scale = torch.where(scale == 0, torch.ones_like(scale), scale)
+    worst = (slice_norms(got - truth, axes, seqs) / scale).max().item()
+    model = max((slice_norms(error, axes, seqs) / scale).max().item() for error in errors)
+    return worst, 2 * model + rho
+
+
+def slice_norms(x: torch.Tensor, axes: tuple, seqs: Seqs) -> torch.Tensor:
+    """L2 norm of every (sequence x head x chunk); states have no chunk axis, constants no sequence."""
+    keep = [dim for dim, axis in enumerate(axes) if axis in ("B", "N", "T", "NT", "H", "HV")]
+    drop = [dim for dim in range(x.dim()) if dim not in keep]
+    squares = x.square().sum(drop) if drop else x.square()
+    kept = [axes[dim] for dim in keep]
+    if "T" in kept and seqs.T:
+        squares = per_chunk(squares, kept.index("T"), seqs)
+    return squares.sqrt().flatten()
+
+
+def per_chunk(squares: torch.Tensor, dim: int, seqs: Seqs) -> torch.Tensor:
+    """Sum along T within each chunk; rows past the last sequence are a chunk of their own."""
+    rows = chunk_of_row(seqs).to(squares.device)
+    moved = squares.movedim(dim, 0)
+    out = moved.new_zeros((int(rows.max()) + 1, *moved.shape[1:]))
+    return out.index_add_(0, rows, moved)
+
+
+def chunk_of_row(seqs: Seqs) -> torch.Tensor:
+    if not seqs.packed:
+        return torch.arange(seqs.T) // seqs.C
+    rows, slot = [], 0
+    for length in seqs.lengths:
+        rows.append(torch.arange(length) // seqs.C + slot)
+        slot += -(-length // seqs.C)
+    rows.append(torch.full((seqs.T - sum(seqs.lengths),), slot))
+    return torch.cat(rows).long()

@@ -1,0 +1,101 @@
+"""A plan on tensors: allocate, launch, pass on. No decision is taken here."""
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+
+import torch
+
+from ..stages._seqs import Seqs
+from .dtypes import compute_dtype
+from .plan import Buffer, Plan, Step
+from .references import run_reference, rounded
+from .sizes import node_parameters
+
+Values = dict[str, torch.Tensor | None]
+Observer = Callable[[Step, Callable[[], None], Mapping[str, torch.Tensor | None]], None]
+Maker = Callable[..., torch.Tensor]
+
+
+def run_step(step: Step, run: Callable[[], None], outputs: Mapping[str, torch.Tensor | None]) -> None:
+    run()
+
+
+def execute(
+    plan: Plan,
+    tensors: Mapping[str, torch.Tensor | None],
+    params: Mapping[str, float],
+    seqs: Seqs,
+    observe: Observer = run_step,
+    make: Maker = torch.empty,
+) -> Values:
+    """The pipeline's outputs by name; those not wanted or absent are None.
+
+    observe: is handed each step, a function that runs it (any number of times, on the same buffers), and its
+    output tensors by port: timing, probes and verification hang in here.
+    make: allocates a buffer; verification makes them full of nan.
+    """
+    values: Values = dict(tensors)
+    with torch.cuda.device(plan.device) if plan.device.type == "cuda" else nullcontext():
+        for step in plan.steps:
+            outputs, run = prepare(step, plan, values, params, seqs, make)
+            observe(step, run, outputs)
+            values.update({step.node.outputs[port]: x for port, x in outputs.items()})
+            for name in step.release:
+                values.pop(name, None)
+        outputs = {name: values.get(plan.graph.outputs[name]) if name in plan.wanted else None for name in plan.graph.outputs}
+        clear_rest(plan, outputs, seqs)
+    return outputs
+
+
+def allocate(buffers: Mapping[str, Buffer | None], device: torch.device, make: Maker) -> Values:
+    return {name: make(b.shape, dtype=b.dtype, device=device) if b else None for name, b in buffers.items()}
+
+
+def prepare(step: Step, plan: Plan, values: Values, params, seqs: Seqs, make: Maker) -> tuple[Values, Callable[[], None]]:
+    """(output tensors by port, a function that fills them)."""
+    inputs = {port: values.get(name) if name else None for port, name in step.node.inputs.items()}
+    keywords = {**step.axes, **node_parameters(step.node, plan.sizes, params)}
+    outputs = allocate(step.outputs, plan.device, make)
+    if step.launcher is None:
+        return outputs, lambda: fill_by_reference(step, plan, inputs, keywords, seqs, outputs)
+    scratch = allocate(step.scratch, plan.device, make)
+    launches = step.launcher.launch(
+        *inputs.values(),
+        *outputs.values(),
+        *scratch.values(),
+        **{name: keywords[name] for name in step.node.stage.launch_keywords(step.launcher)},
+        seqs=seqs,
+        config=step.config,
+    )
+    return outputs, lambda: launch_all(launches)
+
+
+def fill_by_reference(step: Step, plan: Plan, inputs: Values, keywords, seqs: Seqs, outputs: Values) -> None:
+    results = run_reference(step.node, inputs, keywords, seqs, compute_dtype(plan.io))
+    wanted = {name for name, x in outputs.items() if x is not None}
+    for name, x in rounded(step.node, results, plan.io, wanted).items():
+        if x is not None:
+            outputs[name].copy_(x)
+
+
+def launch_all(launches) -> None:
+    for launch in launches:
+        if all(launch.grid):
+            launch.kernel[launch.grid](
+                **launch.args, **launch.constexprs, num_warps=launch.num_warps, num_stages=launch.num_stages
+            )
+
+
+def clear_rest(plan: Plan, outputs: Values, seqs: Seqs) -> None:
+    """Rows past the last sequence and chunk slots not used are exactly 0 in what leaves the pipeline."""
+    if not seqs.packed:
+        return
+    tokens = sum(seqs.lengths)
+    slots = sum(-(-length // seqs.C) for length in seqs.lengths)
+    for name, x in outputs.items():
+        if x is None:
+            continue
+        axes = plan.graph.values[plan.graph.outputs[name]].axes
+        for axis, used, size in (("T", tokens, seqs.T), ("NT", slots, seqs.NT)):
+            if axis in axes and used < size:
+                x.narrow(axes.index(axis), used, size - used).zero_()

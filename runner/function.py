@@ -1,0 +1,216 @@
+"""A pipeline as a Python function: ``op = load("gated_delta"); out = op(q=..., k=..., ...)``."""
+
+import threading
+from collections import OrderedDict, namedtuple
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import torch
+
+from . import codes
+from .build_graph import build_graph, check_graphs
+from .dtypes import IO_DTYPES, name_of, port_dtype
+from .errors import ChunkwiseError, Diagnostic
+from .execute import execute, run_step
+from .graph import Graph, Value
+from .load_spec import read_spec
+from .pipelines import find_pipeline
+from .plan import Plan, make_plan, resolve_backend
+from .sequences import Packing, read_packing, seqs_of
+from .sizes import complete, parameters
+from .stage_library import find_stages
+from .wire import did_you_mean
+
+
+class LeastRecent:
+    """A thread-safe cache that forgets what was not used for longest."""
+
+    def __init__(self, limit: int):
+        self.limit, self.items, self.lock = limit, OrderedDict(), threading.Lock()
+
+    def get(self, key, make: Callable):
+        with self.lock:
+            if key in self.items:
+                self.items.move_to_end(key)
+                return self.items[key]
+        value = make()
+        with self.lock:
+            self.items[key] = value
+            while len(self.items) > self.limit:
+                self.items.popitem(last=False)
+        return value
+
+
+def load(pipeline: str | Path, *, backend: str = "auto", stages: Sequence[str | Path] = ()) -> "Op":
+    """The op that a pipeline file describes.
+
+    pipeline: a name or file name in ``pipelines/``, or a path. backend: auto (triton on a GPU, reference
+    without), triton, reference or interpret. stages: folders with stages of your own.
+    Raises ChunkwiseError, with every error of the file.
+    """
+    return Op(read_spec(find_pipeline(pipeline)), find_stages(stages), backend)
+
+
+class Op:
+    """Callable with the pipeline's inputs and params by name, plus:
+
+    cu_seqlens: [N + 1] int32 or int64, on the tensors' device, for packed sequences (B = 1).
+    seqlens: the same lengths on the host; given, nothing waits for the device.
+    outputs: names of the outputs wanted (all by default); the others are neither computed nor stored.
+
+    Returns a named tuple of the outputs; None where not wanted or where a missing input leaves nothing to say.
+    Inputs are never written. Runs on the tensors' device and current stream.
+    """
+
+    def __init__(self, spec, stages, backend: str = "auto"):
+        self.spec, self.stages, self.backend = spec, stages, backend
+        self.whole = check_graphs(spec, stages)
+        self.result = namedtuple(f"{spec.name}_outputs", spec.outputs)
+        self.graphs, self.plans = LeastRecent(64), LeastRecent(256)
+
+    def __repr__(self) -> str:
+        names = ", ".join([*self.spec.inputs, *self.spec.params, "cu_seqlens", "seqlens", "outputs"])
+        return f"<chunkwise op {self.spec.name}({names}) -> {', '.join(self.spec.outputs)}>"
+
+    def __call__(self, *, cu_seqlens=None, seqlens=None, outputs=None, **given):
+        plan, tensors, params, packing = self.prepare(given, cu_seqlens, seqlens, outputs)
+        return self.result(**execute(plan, tensors, params, seqs_of(packing, plan.sizes)))
+
+    def graph(self, absent: frozenset[str] = frozenset()) -> Graph:
+        return self.graphs.get(absent, lambda: build_graph(self.spec, self.stages, absent))
+
+    def prepare(self, given: Mapping, cu_seqlens=None, seqlens=None, outputs=None):
+        """(plan, tensors, params, packing) of one call; every check happens here, before anything is launched."""
+        tensors, params = self.split(given)
+        graph = self.graph(frozenset(name for name, x in tensors.items() if x is None))
+        io, device = check_tensors(graph, tensors)
+        sizes = read_sizes(graph, tensors)
+        packing = read_packing(cu_seqlens, seqlens, sizes, device)
+        sizes = complete(graph, sizes, packing.N if packing else None)
+        check_state_count(graph, tensors, sizes)
+        plan = self.plan(graph, sizes, io, device, self.wanted(outputs), packing is not None)
+        tensors = {name: x.contiguous() if x is not None else None for name, x in tensors.items()}
+        return plan, tensors, parameters(graph, sizes, params), packing
+
+    def plan(self, graph: Graph, sizes, io, device, wanted: frozenset[str], packed: bool) -> Plan:
+        backend = resolve_backend(self.backend, device, io)
+        key = (graph.absent, tuple(sizes.items()), io, device, wanted, packed, backend)
+        return self.plans.get(key, lambda: make_plan(graph, sizes, io, backend, device, wanted))
+
+    def split(self, given: Mapping) -> tuple[dict[str, torch.Tensor | None], dict[str, float]]:
+        """Tensors and params of a call; unknown names and missing inputs are refused."""
+        found = []
+        for name in given:
+            if name not in self.spec.inputs and name not in self.spec.params:
+                known = [*self.spec.inputs, *self.spec.params, "cu_seqlens", "seqlens", "outputs"]
+                help = did_you_mean(name, known) or f"it takes {', '.join(known)}"
+                found.append(Diagnostic(codes.TENSOR, f"{self.spec.name} takes no {name}", help=help))
+        for name, entry in self.spec.inputs.items():
+            if given.get(name) is None and not entry.optional:
+                found.append(Diagnostic(codes.TENSOR, f"the input {name} [{' '.join(entry.shape)}] is missing", entry.mark))
+        for name in self.spec.params:
+            if given.get(name) is not None and not isinstance(given[name], (int, float)):
+                found.append(Diagnostic(codes.TENSOR, f"the param {name} must be a number, it is {type(given[name]).__name__}"))
+        if found:
+            raise ChunkwiseError(*found)
+        return (
+            {name: given.get(name) for name in self.spec.inputs},
+            {name: given[name] for name in self.spec.params if given.get(name) is not None},
+        )
+
+    def wanted(self, outputs: Sequence[str] | None) -> frozenset[str]:
+        if outputs is None:
+            return frozenset(self.spec.outputs)
+        unknown = [name for name in outputs if name not in self.spec.outputs]
+        if unknown:
+            help = did_you_mean(unknown[0], self.spec.outputs) or f"it has {', '.join(self.spec.outputs)}"
+            raise ChunkwiseError(Diagnostic(codes.TENSOR, f"{self.spec.name} has no output {unknown[0]}", help=help))
+        return frozenset(outputs)
+
+
+def check_tensors(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> tuple[torch.dtype, torch.device]:
+    """(IO dtype, device) of a call; wrong kinds, ranks, dtypes and devices are refused by name."""
+    present = {name: x for name, x in tensors.items() if x is not None}
+    found = []
+    for name, x in present.items():
+        value = graph.inputs[name]
+        if not isinstance(x, torch.Tensor):
+            found.append(wrong(value, f"must be a tensor, it is {type(x).__name__}"))
+        elif x.dim() != len(value.axes):
+            found.append(wrong(value, f"must have {len(value.axes)} axes, it has the shape {list(x.shape)}"))
+    if found:
+        raise ChunkwiseError(*found)
+    io = io_dtype(graph, present)
+    device = next(iter(present.values())).device
+    for name, x in present.items():
+        value = graph.inputs[name]
+        found += dtype_errors(value, x, io)
+        if x.device != device:
+            first = next(iter(present))
+            found.append(wrong(value, f"is on {x.device}, {first} is on {device}"))
+        if x.requires_grad and torch.is_grad_enabled():
+            help = "call it under torch.no_grad(), or detach the tensor"
+            found.append(wrong(value, "requires a gradient, and this build has no backward pass", help))
+    if found:
+        raise ChunkwiseError(*found)
+    return io, device
+
+
+def wrong(value: Value, message: str, help: str | None = None) -> Diagnostic:
+    axes = " ".join(map(str, value.axes))
+    return Diagnostic(codes.TENSOR, f"{value.name} [{axes}] {message}", value.mark, help=help)
+
+
+def io_dtype(graph: Graph, present: Mapping[str, torch.Tensor]) -> torch.dtype:
+    """The one dtype of the inputs that name none."""
+    dtypes = {name: x.dtype for name, x in present.items() if graph.inputs[name].dtype == "io"}
+    if not dtypes:
+        return torch.float32
+    first = next(iter(dtypes.values()))
+    if len(set(dtypes.values())) > 1:
+        have = ", ".join(f"{name} is {name_of(dtype)}" for name, dtype in dtypes.items())
+        message = f"the inputs of {graph.name} must share one dtype: {have}"
+        raise ChunkwiseError(Diagnostic(codes.TENSOR, message, help=f"cast them to one of {', '.join(IO_DTYPES)}"))
+    if first not in IO_DTYPES.values():
+        name = next(iter(dtypes))
+        raise ChunkwiseError(wrong(graph.inputs[name], f"is {name_of(first)}; dtypes are {', '.join(IO_DTYPES)}"))
+    return first
+
+
+def dtype_errors(value: Value, x: torch.Tensor, io: torch.dtype) -> list[Diagnostic]:
+    if value.dtype == "int":
+        ok = x.dtype in (torch.int32, torch.int64)
+        return [] if ok else [wrong(value, f"must be int32 or int64, it is {name_of(x.dtype)}")]
+    wanted = port_dtype(value.dtype, io)
+    if x.dtype == wanted:
+        return []
+    return [wrong(value, f"must be {name_of(wanted)}, it is {name_of(x.dtype)}", f"pass {value.name}.to(torch.{wanted})".replace("torch.torch.", "torch."))]
+
+
+def read_sizes(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> dict[str, int]:
+    """Every axis of the inputs as a number; two tensors that disagree are an error that names both."""
+    fixed = {name: written.value for name, written in graph.spec.axes.items()}
+    sizes, first, found = {}, {}, []
+    for name, x in tensors.items():
+        if x is None:
+            continue
+        value = graph.inputs[name]
+        for axis, length in zip(value.axes, x.shape):
+            wanted = axis if isinstance(axis, int) else fixed.get(axis, sizes.get(axis, length))
+            if length != wanted:
+                by = f"{first[axis]} has {wanted}" if axis in first else f"the file says {wanted}"
+                found.append(wrong(value, f"has {axis} = {length}, {by}"))
+            elif axis not in sizes:
+                sizes[axis], first[axis] = length, name
+    if found:
+        raise ChunkwiseError(*found)
+    return sizes
+
+
+def check_state_count(graph: Graph, tensors, sizes: Mapping[str, int]) -> None:
+    """States have one entry per sequence."""
+    for name, x in tensors.items():
+        axes = graph.inputs[name].axes
+        if x is not None and "N" in axes and x.shape[axes.index("N")] != sizes["N"]:
+            message = f"has {x.shape[axes.index('N')]} states for {sizes['N']} sequences"
+            raise ChunkwiseError(wrong(graph.inputs[name], message))

@@ -1,0 +1,173 @@
+"""How long each stage and the whole op take, and how that was measured.
+
+On a GPU: CUDA events around each run, the L2 cache overwritten before it. On a CPU: the wall clock, one thread
+pool as torch has it. Every figure is the median of its runs; the spread is the 20th to 80th percentile.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from ..stages._seqs import Seqs
+from .execute import execute
+from .plan import Plan, Step, buffer
+from .sizes import number
+
+CACHE_BYTES = 256 * 2**20
+WARMUP, LEAST, MOST, SECONDS = 2, 5, 50, 0.25
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds of one thing: median, 20th and 80th percentile, and the number of runs."""
+
+    median_ms: float
+    p20_ms: float
+    p80_ms: float
+    runs: int
+
+
+@dataclass(frozen=True)
+class StageTiming:
+    """One stage alone. flops, bytes: of one call, from the contract and the tensors that it reads and writes."""
+
+    id: str
+    stage: str
+    backend: str
+    timing: Timing
+    flops: float
+    bytes: int
+
+    @property
+    def tflops(self) -> float:
+        return self.flops / self.timing.median_ms / 1e9 if self.timing.median_ms else 0.0
+
+    @property
+    def gbps(self) -> float:
+        return self.bytes / self.timing.median_ms / 1e6 if self.timing.median_ms else 0.0
+
+
+@dataclass(frozen=True)
+class Timings:
+    """how: the clock and the state of the caches, in words."""
+
+    stages: tuple[StageTiming, ...]
+    end_to_end: Timing
+    how: str
+    peak_mem_mb: float | None
+
+    @property
+    def sum_of_stages_ms(self) -> float:
+        return sum(stage.timing.median_ms for stage in self.stages)
+
+    def share_pct(self, stage: StageTiming) -> float:
+        total = self.sum_of_stages_ms
+        return 100 * stage.timing.median_ms / total if total else 0.0
+
+
+def time_plan(
+    plan: Plan, tensors: Mapping, params: Mapping[str, float], seqs: Seqs, progress: Callable[[str], None] = str
+) -> Timings:
+    """Warm up, then time every stage on the values that the pipeline really hands it, then the whole op."""
+    clock = cuda_clock(plan.device) if plan.device.type == "cuda" else wall_clock
+    stages: list[StageTiming] = []
+
+    def observe(step: Step, run: Callable[[], None], outputs: Mapping) -> None:
+        progress(f"time {step.node.id}")
+        stages.append(stage_timing(plan, step, clock(run), params))
+
+    execute(plan, tensors, params, seqs)
+    execute(plan, tensors, params, seqs, observe)
+    progress("time the whole op")
+    whole = clock(lambda: execute(plan, tensors, params, seqs))
+    how = "CUDA events, cold L2" if plan.device.type == "cuda" else "wall clock on the CPU, warm caches"
+    return Timings(tuple(stages), whole, how, peak_memory(plan, tensors, params, seqs))
+
+
+def stage_timing(plan: Plan, step: Step, timing: Timing, params) -> StageTiming:
+    flops = number(step.node.stage.contract.flops, step.axes)
+    return StageTiming(step.node.id, step.node.stage.name, step.backend, timing, float(flops), moved_bytes(plan, step))
+
+
+def moved_bytes(plan: Plan, step: Step) -> int:
+    """Each input read once, each output written once."""
+    contract, total = step.node.stage.contract, 0
+    for port, name in step.node.inputs.items():
+        if name:
+            total += nbytes(buffer(contract.inputs[port], step.axes, plan.io))
+    return total + sum(nbytes(b) for b in step.outputs.values() if b)
+
+
+def nbytes(b) -> int:
+    count = 1
+    for length in b.shape:
+        count *= length
+    return count * b.dtype.itemsize
+
+
+def summary(samples: list[float]) -> Timing:
+    if len(samples) < 2:
+        return Timing(samples[0], samples[0], samples[0], len(samples))
+    cuts = statistics.quantiles(samples, n=5, method="inclusive")
+    return Timing(statistics.median(samples), cuts[0], cuts[-1], len(samples))
+
+
+def wall_clock(run: Callable[[], object]) -> Timing:
+    samples, began = [], time.perf_counter()
+    for _ in range(WARMUP):
+        run()
+        if time.perf_counter() - began > SECONDS:
+            break
+    began = time.perf_counter()
+    while len(samples) < LEAST or (len(samples) < MOST and time.perf_counter() - began < SECONDS):
+        start = time.perf_counter()
+        run()
+        samples.append((time.perf_counter() - start) * 1e3)
+        if time.perf_counter() - began > 8 * SECONDS:
+            break
+    return summary(samples)
+
+
+def cuda_clock(device: torch.device) -> Callable[[Callable[[], object]], Timing]:
+    cache = torch.empty(CACHE_BYTES, dtype=torch.int8, device=device)
+
+    def clock(run: Callable[[], object]) -> Timing:
+        with torch.cuda.device(device):
+            for _ in range(WARMUP):
+                run()
+            runs = max(LEAST, min(MOST, int(SECONDS / max(once(run), 1e-5))))
+            pairs = []
+            for _ in range(runs):
+                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+                cache.zero_()
+                start.record()
+                run()
+                end.record()
+                pairs.append((start, end))
+            torch.cuda.synchronize()
+        return summary([start.elapsed_time(end) for start, end in pairs])
+
+    return clock
+
+
+def once(run: Callable[[], object]) -> float:
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    run()
+    torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def peak_memory(plan: Plan, tensors, params, seqs: Seqs) -> float | None:
+    """MB above what was allocated before the call, inputs not counted; None where it cannot be read."""
+    if plan.device.type != "cuda":
+        return None
+    torch.cuda.synchronize(plan.device)
+    before = torch.cuda.memory_allocated(plan.device)
+    torch.cuda.reset_peak_memory_stats(plan.device)
+    execute(plan, tensors, params, seqs)
+    torch.cuda.synchronize(plan.device)
+    return (torch.cuda.max_memory_allocated(plan.device) - before) / 1e6

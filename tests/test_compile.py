@@ -1,0 +1,59 @@
+"""Every kernel's default configuration compiles for sm_80, sm_90 and sm_100: shared memory, spills.
+
+The compiler runs in a process of its own: kernels that a test decorated for the interpreter cannot be compiled.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytest.importorskip("triton")
+
+ROOT = Path(__file__).parents[1]
+SPILLS = Path(__file__).with_name("spills.yaml")
+STAGES = sorted(path.stem for path in (ROOT / "stages").glob("[!_]*.py"))
+
+
+def compile_check(*arguments):
+    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, "-m", "chunkwise.runner.compile_check", "--workers", "1", *arguments]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_default_configuration(stage):
+    done = compile_check("--json", stage)
+    assert done.stdout, done.stderr
+    rows = json.loads(done.stdout)
+    assert [f"{row['kernel']} sm_{row['arch']}: {row['fault']}" for row in rows if row["fault"]] == []
+    assert done.returncode == 0, done.stderr
+    allowed = yaml.safe_load(SPILLS.read_text())
+    spills = {}
+    for row in rows:
+        by_arch = spills.setdefault(f"{row['stage']}/{row['kernel']}", {})
+        by_arch[f"sm_{row['arch']}"] = max(row["spills"], by_arch.get(f"sm_{row['arch']}", 0))
+    missing = [f"{name}: {by_arch}".replace("'", "") for name, by_arch in spills.items() if name not in allowed]
+    assert not missing, "\n".join(["lines to add to tests/spills.yaml:", *missing])
+    worse = [
+        f"{name}: {bytes} bytes of spills on {arch}, {allowed[name][arch]} in tests/spills.yaml"
+        for name, by_arch in spills.items()
+        for arch, bytes in by_arch.items()
+        if bytes > allowed[name][arch]
+    ]
+    assert worse == []
+
+
+def test_spills_name_only_kernels_that_exist():
+    names = {name.split("/")[0].removesuffix(".vjp") for name in yaml.safe_load(SPILLS.read_text())}
+    assert names <= set(STAGES)
+
+
+def test_an_unknown_stage_is_a_usage_error():
+    done = compile_check("l2nrom")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: no stage l2nrom; did you mean l2norm?\n"

@@ -35,8 +35,9 @@ def render(diagnostic: Diagnostic, colour: bool = False) -> str:
     head = paint(f"{severity}[{diagnostic.code}]", severity)
     lines = [head + paint(f": {visible(diagnostic.message)}", "message")]
     if diagnostic.mark:
-        lines += frame(diagnostic.mark, diagnostic.label, lambda text: paint(text, "frame"),
-                       lambda text: paint(text, severity))
+        lines += frame(
+            diagnostic.mark, diagnostic.label, lambda text: paint(text, "frame"), lambda text: paint(text, severity)
+        )
     for note in diagnostic.notes:
         lines += note_lines(note, paint)
     if diagnostic.help:
@@ -96,7 +97,7 @@ def window(source: str, mark: Mark) -> tuple[str, int, int]:
     after = CUT if high < len(cells) else ""
     text = before + "".join(shown for shown, _ in cells[low:high]) + after
     offset = len(before) + width(cells[low:start])
-    return text, offset, max(1, width(cells[start:min(end, high)]))
+    return text, offset, max(1, width(cells[start : min(end, high)]))
 
 
 def glyph(character: str) -> tuple[str, int]:
@@ -155,5 +156,10 @@ def as_json(diagnostic: Diagnostic) -> dict:
 def place_as_json(mark: Mark | None) -> dict:
     if mark is None:
         return dict.fromkeys(("file", "line", "column", "end_line", "end_column"))
-    return {"file": shown_path(mark.file), "line": mark.line, "column": mark.column,
-            "end_line": mark.end_line, "end_column": mark.end_column}
+    return {
+        "file": shown_path(mark.file),
+        "line": mark.line,
+        "column": mark.column,
+        "end_line": mark.end_line,
+        "end_column": mark.end_column,
+    }

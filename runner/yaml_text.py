@@ -125,7 +125,8 @@ class Composer:
         if isinstance(event, yaml.AliasEvent):
             return self.aliased(event.anchor, depth, mark)
         if event.tag is not None:
-            self.error(YAML_FEATURE, f"tag {quoted(event.tag)}", mark, "tags are not read; quotes make any value a text")
+            help = "tags are not read; quotes make any value a text"
+            self.error(YAML_FEATURE, f"tag {quoted(event.tag)}", mark, help)
         if event.anchor is not None:
             self.anchors[event.anchor] = None
         if isinstance(event, yaml.ScalarEvent):

@@ -7,21 +7,54 @@ from ._chunks import chunk_rows
 
 
 @triton.jit
-def scaled_product(x, y, b_Ai, b_rate, p_x, p_y, m_c, D: tl.constexpr, BD: tl.constexpr, PRECISION: tl.constexpr):
-    """y = Ai (rate x) over all D columns; p_x and p_y [C, 1] are where the chunk's rows begin in x and y."""
+def load_lower(M, p_row, n, o_j, C: tl.constexpr):
+    """Columns o_j of the lower triangle, diagonal included, of a chunk's matrix; p_row [C] numbers its rows in M."""
+    o_i = tl.arange(0, C)
+    m = (o_i < n)[:, None] & (o_i[:, None] >= o_j[None, :])
+    return tl.load(M + p_row[:, None] * C + o_j[None, :], mask=m, other=0.0)
+
+
+@triton.jit
+def load_rate(beta, g, p, m):
+    """beta 2^g at the offsets p, 0 where not m; beta alone without g."""
+    b_rate = tl.load(beta + p, mask=m, other=0.0).to(tl.float32)
+    if g is not None:
+        b_rate *= tl.exp2(tl.load(g + p, mask=m, other=0.0))
+    return b_rate
+
+
+@triton.jit
+def scaled_product(
+    Ai, b_Ai, x, y, beta, g, H, HV, i_h, i_hv, row, n,
+    D: tl.constexpr, C: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """y = Ai (beta 2^g x) for the n valid rows from ``row`` on: y at head i_hv of HV, x at head i_h of H.
+
+    Summed over BC rows of x at a time: ieee dots keep their operands in registers, and all C rows spill.
+    b_Ai is Ai's lower triangle, for BC = C.
+    """
+    o_i = tl.arange(0, C)
+    p_i = (row + o_i) * HV + i_hv
     for i_d in range(0, D, BD):
         o_d = i_d + tl.arange(0, BD)[None, :]
-        m = m_c[:, None] & (o_d < D)
-        b_x = tl.load(x + p_x + o_d, mask=m, other=0.0)
-        b_x = (b_x.to(tl.float32) * b_rate[:, None]).to(b_Ai.dtype)
-        b_y = tl.dot(b_Ai, b_x, input_precision=PRECISION)
-        tl.store(y + p_y + o_d, b_y.to(y.dtype.element_ty), mask=m)
+        b_y = tl.zeros((C, BD), tl.float32)
+        for i_c in tl.static_range(0, C, BC):
+            o_j = i_c + tl.arange(0, BC)
+            if BC == C:
+                b_M = b_Ai
+            else:
+                b_M = load_lower(Ai, p_i, n, o_j, C)
+            p_x = ((row + o_j) * H + i_h)[:, None] * D + o_d
+            b_x = tl.load(x + p_x, mask=(o_j < n)[:, None] & (o_d < D), other=0.0).to(tl.float32)
+            b_x *= load_rate(beta, g, (row + o_j) * HV + i_hv, o_j < n)[:, None]
+            b_y = tl.dot(b_M, b_x.to(b_M.dtype), b_y, input_precision=PRECISION)
+        tl.store(y + p_i[:, None] * D + o_d, b_y.to(y.dtype.element_ty), mask=(o_i < n)[:, None] & (o_d < D))
 
 
 @triton.jit(do_not_specialize=["T", "NT", "H", "HV"])
 def recompute_w_u_kernel(
-    k, v, beta, Ai, g, w, u, cu_seqlens, chunk_table, T, NT, H, HV,
-    K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PRECISION: tl.constexpr,
+    k, v, beta, Ai, g, w, u, cu_seqlens, chunk_table, T, NT, H, HV, K: tl.constexpr, V: tl.constexpr,
+    C: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """w = Ai (beta 2^g k), u = Ai (beta v) for one chunk and value head."""
     pid = tl.program_id(0).to(tl.int64)
@@ -29,17 +62,12 @@ def recompute_w_u_kernel(
     i_n, bos, length, o_t = chunk_rows(pid // HV, cu_seqlens, chunk_table, T, NT, C)
     if i_n < 0:
         return
+    row = bos + o_t
+    n = length - o_t
     o_c = tl.arange(0, C)
-    m_c = o_t + o_c < length
-    o_row = bos + o_t + o_c
-    p_row = o_row * HV + i_hv
-    m_Ai = m_c[:, None] & (o_c[:, None] >= o_c[None, :])
-    b_Ai = tl.load(Ai + p_row[:, None] * C + o_c[None, :], mask=m_Ai, other=0.0)
-    b_rate = tl.load(beta + p_row, mask=m_c, other=0.0).to(tl.float32)
+    b_Ai = load_lower(Ai, (row + o_c) * HV + i_hv, n, o_c, C)
     if u is not None:
-        scaled_product(v, u, b_Ai, b_rate, p_row[:, None] * V, p_row[:, None] * V, m_c, V, BV, PRECISION)
+        scaled_product(Ai, b_Ai, v, u, beta, None, HV, HV, i_hv, i_hv, row, n, V, C, BC, BV, PRECISION)
     if w is not None:
-        if g is not None:
-            b_rate *= tl.exp2(tl.load(g + p_row, mask=m_c, other=0.0))
-        p_k = (o_row * H + i_hv // (HV // H))[:, None] * K
-        scaled_product(k, w, b_Ai, b_rate, p_k, p_row[:, None] * K, m_c, K, BK, PRECISION)
+        i_h = i_hv // (HV // H)
+        scaled_product(Ai, b_Ai, k, w, beta, g, H, HV, i_h, i_hv, row, n, K, C, BC, BK, PRECISION)

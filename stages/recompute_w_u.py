@@ -46,10 +46,11 @@ def chunk_product(M, x, C):
 
 
 def configs(axes, device):
-    wide = axes["C"] == 128
+    C = axes["C"]
+    warps = 8 if C == 128 else 4
     return [
-        {"BD": 64 if wide else 128, "BD_F32": 32, "num_warps": 8 if wide else 4, "num_stages": 1},
-        {"BD": 64, "BD_F32": 16, "num_warps": 8 if wide else 4, "num_stages": 2},
+        {"BD": 64 if C == 128 else 128, "BD_F32": 32, "BC": C, "BC_F32": min(C, 32), "num_warps": warps, "num_stages": 1},
+        {"BD": 64, "BD_F32": 32, "BC": C, "BC_F32": 16, "num_warps": warps, "num_stages": 2},
     ]
 
 
@@ -66,8 +67,8 @@ def launch(k, v, beta, Ai, g, w, u, *, C, seqs, config):
                 T=T, NT=seqs.NT, H=H, HV=HV,
             ),
             constexprs=dict(
-                K=K, V=V, C=C, BK=by_dtype(config, "BD", k.dtype, K), BV=by_dtype(config, "BD", k.dtype, V),
-                PRECISION=precision(k.dtype),
+                K=K, V=V, C=C, BC=by_dtype(config, "BC", k.dtype), BK=by_dtype(config, "BD", k.dtype, K),
+                BV=by_dtype(config, "BD", k.dtype, V), PRECISION=precision(k.dtype),
             ),
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],

@@ -1,4 +1,4 @@
-"""Compile every stage's kernels for sm_80, sm_90 and sm_100, without a GPU: ``python -m chunkwise.runner.compile_check``.
+"""``python -m chunkwise.runner.compile_check``: compile every stage's kernels for sm_80, sm_90, sm_100 without a GPU.
 
 Without ``--all``: each launcher's first configuration, bf16, K = V = 128, C = 64, a plain batch. With it: every
 shipped configuration, dtype and size (``compile_cases.all_cases``). The table goes to stdout, progress to stderr.
@@ -18,12 +18,15 @@ from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 
+from . import codes
 from .compile_cases import Case, all_cases, default_cases
 from .compile_kernel import SHARED_LIMIT, Compiled, compile_launch
 from .dtypes import IO_DTYPES
-from .hints import nearest
+from .errors import ChunkwiseError, Diagnostic, quoted
 from .meta_launches import meta_launches
-from .stage_library import find_stages
+from .render_errors import render
+from .stage_library import Stage, find_stages
+from .wire import did_you_mean
 
 CACHE = Path(".compile_cache")
 COLUMNS = "stage kernel form dtype sizes config arch registers spills stack shared matrix seconds fault".split()
@@ -60,7 +63,7 @@ class Row:
 
 
 @cache
-def stages():
+def stages() -> dict[str, Stage]:
     return find_stages()
 
 
@@ -95,23 +98,30 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2, help="processes that compile (default: 2)")
     parser.add_argument("--json", action="store_true", help="one JSON list instead of the table")
     asked = parser.parse_args(arguments)
-    if find_spec("triton") is None:
-        print("error: compile checks need triton, which is not installed (Linux only)", file=sys.stderr)
-        return 3
     # kernels that were decorated for the interpreter cannot be compiled
     os.environ.pop("TRITON_INTERPRET", None)
-    known = stages()
-    for name in asked.stages:
-        if name not in known:
-            meant = nearest(name, known)
-            print(f"error: no stage {name}" + (f"; did you mean {meant}?" if meant else ""), file=sys.stderr)
-            return 2
-    chosen = [known[name] for name in asked.stages or sorted(known)]
+    try:
+        chosen = choose(asked.stages)
+    except ChunkwiseError as error:
+        print("\n".join(map(render, error.diagnostics)), file=sys.stderr)
+        return codes.exit_code(diagnostic.code for diagnostic in error.diagnostics)
     rows = progress(list((all_cases if asked.all else default_cases)(chosen)), asked.workers)
     print(json.dumps([row.as_json() for row in rows], indent=1) if asked.json else table(row.cells() for row in rows))
     faults = sum(bool(row.fault) for row in rows)
     print(f"{len(rows)} kernels, {faults} with a fault", file=sys.stderr)
     return 1 if faults else 0
+
+
+def choose(names: list[str]) -> list[Stage]:
+    """The stages of these names, or all."""
+    if find_spec("triton") is None:
+        message = "compile checks need triton, which is not installed"
+        raise ChunkwiseError(Diagnostic(codes.BACKEND, message, help="pip install triton (Linux only)"))
+    for name in names:
+        if name not in stages():
+            help = did_you_mean(name, stages())
+            raise ChunkwiseError(Diagnostic(codes.UNKNOWN_STAGE, f"there is no stage {quoted(name)}", help=help))
+    return [stages()[name] for name in names or stages()]
 
 
 def progress(cases: list[Case], workers: int) -> list[Row]:

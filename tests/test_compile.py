@@ -19,10 +19,13 @@ SPILLS = Path(__file__).with_name("spills.yaml")
 STAGES = sorted(path.stem for path in (ROOT / "stages").glob("[!_]*.py"))
 
 
+def environment():
+    return {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+
+
 def compile_check(*arguments):
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     command = [sys.executable, "-m", "chunkwise.runner.compile_check", "--workers", "1", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -56,4 +59,38 @@ def test_spills_name_only_kernels_that_exist():
 def test_an_unknown_stage_is_a_usage_error():
     done = compile_check("l2nrom")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "error: no stage l2nrom; did you mean l2norm?\n"
+    assert done.stderr == "error[CW221]: there is no stage 'l2nrom'\nhelp: did you mean l2norm?\n"
+
+
+HARD_KERNELS = """
+import json, torch, triton, triton.language as tl
+from chunkwise.runner.compile_cases import Case
+from chunkwise.runner.compile_check import Row
+from chunkwise.runner.compile_kernel import compile_launch
+from chunkwise.stages._contract import Launch
+
+@triton.jit
+def wrong(x, n):
+    tl.store(x, nothing)
+
+@triton.jit
+def large(x, n):
+    o = tl.arange(0, 256)[:, None] * 256 + tl.arange(0, 256)[None, :]
+    tl.store(x + o, tl.dot(tl.load(x + o), tl.load(x + o)))
+
+x = torch.empty(4, device="meta")
+case = Case("hard", False, 0, {}, "plain", "fp32", {}, 90)
+launches = [Launch(kernel, (1,), {"x": x, "n": 3}, {}) for kernel in (wrong, large)]
+print(json.dumps([Row(case, "", compile_launch(launch, 90)).as_json() for launch in launches]))
+"""
+
+
+def test_faults_are_found(tmp_path):
+    """A kernel that does not compile is a row, not a traceback; too much shared memory and spills are seen."""
+    script = tmp_path / "hard_kernels.py"
+    script.write_text(HARD_KERNELS)
+    done = subprocess.run([sys.executable, script], env=environment(), cwd=ROOT, capture_output=True, text=True)
+    wrong, large = json.loads(done.stdout)
+    assert wrong["fault"] == "CompilationError: NameError('nothing is not defined')"
+    assert large["fault"] == "524288 bytes of shared memory, sm_90 has 232448"
+    assert large["spills"] > 1000 and large["matrix"] == "wgmma"

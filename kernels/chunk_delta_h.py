@@ -7,6 +7,28 @@ from ._chunks import sequence_rows
 from ._decay import chunk_decay, to_chunk_end
 
 
+@triton.jit
+def load_state(state, p_s, o_v, K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr):
+    """The state [K, V] at offset p_s, columns o_v, as transposed float32 tiles [BV, BK]; zeros where it is None."""
+    b_s = ()
+    for j in tl.static_range((K + BK - 1) // BK):
+        o_k = j * BK + tl.arange(0, BK)
+        b_j = tl.zeros([BV, BK], dtype=tl.float32)
+        if state is not None:
+            m_j = (o_v < V)[:, None] & (o_k < K)[None, :]
+            b_j += tl.load(state + p_s + o_v[:, None] + o_k[None, :] * V, mask=m_j, other=0.0).to(tl.float32)
+        b_s = b_s + (b_j,)
+    return b_s
+
+
+@triton.jit
+def store_state(state, p_s, b_s, o_v, K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr):
+    for j in tl.static_range((K + BK - 1) // BK):
+        o_k = j * BK + tl.arange(0, BK)
+        m_j = (o_v < V)[:, None] & (o_k < K)[None, :]
+        tl.store(state + p_s + o_v[:, None] + o_k[None, :] * V, b_s[j].to(state.dtype.element_ty), mask=m_j)
+
+
 @triton.jit(do_not_specialize=["T", "NT", "H", "HV"])
 def chunk_delta_h_kernel(
     k, w, v, g, g_gamma, initial_state, h, v_new, final_state, cu_seqlens, chunk_offsets, T, NT, H, HV,
@@ -14,56 +36,53 @@ def chunk_delta_h_kernel(
 ):  # fmt: skip
     """h = the state entering each chunk, v_new = v - w h (v itself without w), S <- 2^g_C S + (ga k)^T v_new.
 
-    One program owns BV value columns of one sequence's head. The state is held transposed, [BV, BK], so that both
-    products take their left operand from registers: the serial path of a chunk touches no shared memory.
+    One program owns BV value columns of one sequence's head. The state is held transposed, in tiles [BV, BK], so
+    that the left operand of every product comes from registers and the right one straight from memory.
     """
-    pid = tl.program_id(0).to(tl.int64)
+    NK: tl.constexpr = (K + BK - 1) // BK
     NV: tl.constexpr = (V + BV - 1) // BV
+    pid = tl.program_id(0).to(tl.int64)
     o_v = (pid % NV).to(tl.int32) * BV + tl.arange(0, BV)
     i_h = (pid // NV) % HV
     i_n = pid // NV // HV
     bos, length, slot = sequence_rows(i_n, cu_seqlens, chunk_offsets, T, NT)
-
-    o_k = tl.arange(0, BK)
+    p_n = (i_n * HV + i_h) * (K * V)
     o_c = tl.arange(0, C)
-    m_k = o_k < K
-    m_v = o_v < V
-    m_s = m_v[:, None] & m_k[None, :]
-    o_s = o_v[:, None] + o_k[None, :] * V
-    b_s = tl.zeros([BV, BK], dtype=tl.float32)
-    if initial_state is not None:
-        b_s += tl.load(initial_state + (i_n * HV + i_h) * (K * V) + o_s, mask=m_s, other=0.0)
+    b_s = load_state(initial_state, p_n, o_v, K, V, BK, BV)
 
     for i_t in range(tl.cdiv(length, C)):
         o_t = i_t * C
         n = tl.minimum(length - o_t, C)
-        m_c = o_c < n
-        row = bos + o_t
-        b_k = tl.load(
-            k + (row * H + i_h // (HV // H)) * K + o_c[:, None] * (H * K) + o_k[None, :],
-            mask=m_c[:, None] & m_k[None, :], other=0.0,
-        )  # fmt: skip
-        m_vc = m_v[:, None] & m_c[None, :]
+        p_k = k + ((bos + o_t) * H + i_h // (HV // H)) * K
+        p_w = ((bos + o_t) * HV + i_h) * K
+        p_v = ((bos + o_t) * HV + i_h) * V
         o_vc = o_v[:, None] + o_c[None, :] * (HV * V)
-        b_v = tl.load(v + (row * HV + i_h) * V + o_vc, mask=m_vc, other=0.0)
+        m_vc = (o_v < V)[:, None] & (o_c < n)[None, :]
+        b_v = tl.load(v + p_v + o_vc, mask=m_vc, other=0.0).to(tl.float32)
         if h is not None:
-            p_h = h + ((slot + i_t) * HV + i_h) * (K * V)
-            tl.store(p_h + o_s, b_s.to(h.dtype.element_ty), mask=m_s)
+            store_state(h, ((slot + i_t) * HV + i_h) * (K * V), b_s, o_v, K, V, BK)
         if w is not None:
-            b_wt = tl.load(
-                w + (row * HV + i_h) * K + o_k[:, None] + o_c[None, :] * (HV * K),
-                mask=m_k[:, None] & m_c[None, :], other=0.0,
-            )  # fmt: skip
-            b_new = b_v.to(tl.float32) - tl.dot(b_s.to(b_wt.dtype), b_wt, input_precision=PRECISION)
-        else:
-            b_new = b_v.to(tl.float32)
+            b_held = tl.zeros([BV, C], dtype=tl.float32)
+            for j in tl.static_range(NK):
+                o_k = j * BK + tl.arange(0, BK)
+                m_kc = (o_k < K)[:, None] & (o_c < n)[None, :]
+                b_wt = tl.load(w + p_w + o_k[:, None] + o_c[None, :] * (HV * K), mask=m_kc, other=0.0)
+                b_held = tl.dot(b_s[j].to(b_wt.dtype), b_wt, b_held, input_precision=PRECISION)
+            b_v -= b_held
         if v_new is not None:
-            tl.store(v_new + (row * HV + i_h) * V + o_vc, b_new.to(v_new.dtype.element_ty), mask=m_vc)
+            tl.store(v_new + p_v + o_vc, b_v.to(v_new.dtype.element_ty), mask=m_vc)
+        b_decay = 1.0
         if (g is not None) or (g_gamma is not None):
             b_g, b_gl = chunk_decay(g, g_gamma, i_h, bos, o_t, length, HV, C)
-            b_new *= to_chunk_end(b_g, b_gl, n, C)[None, :]
-            b_s *= tl.exp2(b_gl)
-        b_s = tl.dot(b_new.to(b_k.dtype), b_k, b_s, input_precision=PRECISION)
+            b_v *= to_chunk_end(b_g, b_gl, n, C)[None, :]
+            b_decay = tl.exp2(b_gl)
+        b_next = ()
+        for j in tl.static_range(NK):
+            o_k = j * BK + tl.arange(0, BK)
+            m_ck = (o_c < n)[:, None] & (o_k < K)[None, :]
+            b_k = tl.load(p_k + o_c[:, None] * (H * K) + o_k[None, :], mask=m_ck, other=0.0)
+            b_next = b_next + (tl.dot(b_v.to(b_k.dtype), b_k, b_s[j] * b_decay, input_precision=PRECISION),)
+        b_s = b_next
 
     if final_state is not None:
-        tl.store(final_state + (i_n * HV + i_h) * (K * V) + o_s, b_s, mask=m_s)
+        store_state(final_state, p_n, b_s, o_v, K, V, BK)

@@ -1,7 +1,18 @@
 """Launches of the scans over chunk states, for the stages with the delta rule's correction and without it."""
 
 from ._contract import Launch, ceil_div
-from ._tiles import by_dtype, padded, precision
+from ._tiles import by_dtype, precision
+
+
+def scan_configs(axes, device):
+    """A state tile [K, BV] and the chunk's rows share the registers: narrower tiles for long K or C."""
+    narrow = axes["K"] > 128 or axes["C"] == 128
+    shared = {"BK": 64, "BK_F32": 32, "BV_F32": 16, "num_stages_F32": 1, "num_warps_F32": 8 if axes["C"] == 128 else 4}
+    if narrow:
+        tiles = [(32, 4, 2), (64, 8, 1)]
+    else:
+        tiles = [(64, 4, 2), (64, 4, 1), (64, 4, 3), (32, 4, 2), (32, 4, 3)]
+    return [{**shared, "BV": BV, "num_warps": warps, "num_stages": stages} for BV, warps, stages in tiles]
 
 
 def state_scan(k, w, v, g, g_gamma, initial_state, h, v_new, final_state, *, C, seqs, config):
@@ -18,7 +29,7 @@ def state_scan(k, w, v, g, g_gamma, initial_state, h, v_new, final_state, *, C, 
             final_state=final_state, cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets,
             T=T, NT=seqs.NT, H=H, HV=HV,
         ),
-        constexprs=dict(K=K, V=V, C=C, BK=padded(K), BV=BV, PRECISION=precision(k.dtype)),
-        num_warps=config["num_warps"],
+        constexprs=dict(K=K, V=V, C=C, BK=by_dtype(config, "BK", k.dtype, K), BV=BV, PRECISION=precision(k.dtype)),
+        num_warps=by_dtype(config, "num_warps", k.dtype),
         num_stages=by_dtype(config, "num_stages", k.dtype),
     )  # fmt: skip

@@ -12,7 +12,7 @@ import torch
 
 from ._contract import F32, Contract, Launcher, Port
 from ._decay import per_value_head
-from ._scan import state_scan
+from ._scan import scan_configs, state_scan
 from ._tiles import state_limits
 
 CONTRACT = Contract(
@@ -53,12 +53,8 @@ def reference(k, w, u, g, initial_state, *, C):
     return {"h": torch.cat(states, dim=1), "v_new": torch.cat(values, dim=1), "final_state": S}
 
 
-def configs(axes, device):
-    return [{"BV": 64, "BV_F32": 16, "num_warps": 4, "num_stages": 2}]
-
-
 def launch(k, w, u, g, initial_state, h, v_new, final_state, *, C, seqs, config):
     return [state_scan(k, w, u, g, None, initial_state, h, v_new, final_state, C=C, seqs=seqs, config=config)]
 
 
-LAUNCHERS = [Launcher("triton", launch, configs, state_limits)]
+LAUNCHERS = [Launcher("triton", launch, scan_configs, state_limits)]

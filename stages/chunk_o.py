@@ -11,7 +11,7 @@ import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
 from ._decay import chunk_log_decay, chunked, pair_decay, per_value_head, unchunked
-from ._tiles import by_dtype, padded, precision, state_limits
+from ._tiles import by_dtype, precision, state_limits
 
 CONTRACT = Contract(
     inputs={

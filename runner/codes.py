@@ -35,6 +35,7 @@ LAW_TEXT = "CW210"
 NAME_TWICE = "CW211"
 BAD_USE = "CW212"
 BAD_SOURCE = "CW213"
+KEYS_CLASH = "CW214"
 
 UNKNOWN_STAGE = "CW221"
 UNKNOWN_PORT = "CW222"
@@ -115,6 +116,7 @@ CODES = {
     NAME_TWICE: Code("one name for two things", REFUSED),
     BAD_USE: Code("use is not a plain stage name", REFUSED),
     BAD_SOURCE: Code("not a source of an edge", REFUSED),
+    KEYS_CLASH: Code("keys that exclude each other", REFUSED),
     UNKNOWN_STAGE: Code("unknown stage", REFUSED),
     UNKNOWN_PORT: Code("unknown port", REFUSED),
     UNKNOWN_SOURCE: Code("unknown source", REFUSED),

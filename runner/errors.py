@@ -1,5 +1,6 @@
 """What went wrong, as a value: code, place, both ends, what fixed it first, help."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .marks import Mark
@@ -34,6 +35,11 @@ def quoted(text: object, longest: int = 60) -> str:
     """A value of a file for a message: in quotes, cut when long."""
     text = str(text)
     return f"'{text}'" if len(text) <= longest else f"'{text[:longest]}...'"
+
+
+def by_place(diagnostics: Iterable[Diagnostic]) -> list[Diagnostic]:
+    """Each diagnostic once, in the order of the text; those without a place first."""
+    return sorted(dict.fromkeys(diagnostics), key=lambda each: each.mark.place if each.mark else ("", 0, 0))
 
 
 class ChunkwiseError(Exception):

@@ -1,6 +1,6 @@
 """Where something stands in a text."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
@@ -12,7 +12,12 @@ class Mark:
     column: int
     end_line: int
     end_column: int
-    text: str = ""
+    text: str = field(default="", repr=False)
+
+    @property
+    def place(self) -> tuple[str, int, int]:
+        """What marks are sorted by."""
+        return self.file, self.line, self.column
 
     def within(self, start: int, end: int) -> "Mark":
         """The part of a one-line mark from character offset start to end inside it."""

@@ -26,6 +26,13 @@ def chunked(x, C):
     return x.index_select(1, rows).reshape(B, NT, C, *x.shape[2:])
 
 
+def zero_chunked(x, C):
+    """``chunked`` with rows of 0 past T, for cotangents."""
+    past = torch.arange(-(-x.shape[1] // C) * C, device=x.device) >= x.shape[1]
+    x = chunked(x, C)
+    return x.masked_fill(past.reshape(-1, C, *[1] * (x.ndim - 3)), 0)
+
+
 def unchunked(x, T):
     """[B, NT, C, ...] -> [B, T, ...]."""
     return x.flatten(1, 2)[:, :T]

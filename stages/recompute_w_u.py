@@ -5,10 +5,12 @@
 Without g the factor 2^g is 1. What lies above Ai's diagonal is 0 by its unit and is not read.
 """
 
+import math
+
 import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port
-from ._decay import chunked, per_value_head, unchunked
+from ._decay import chunked, per_key_head, per_value_head, unchunked, zero_chunked
 from ._tiles import by_dtype, chunk_limits, precision
 
 CONTRACT = Contract(
@@ -45,6 +47,41 @@ def chunk_product(M, x, C):
     return unchunked(torch.einsum("bnhij,bnjhd->bnihd", b_M, chunked(x, C)), x.shape[1])
 
 
+def vjp(d_w, d_u, k, v, beta, Ai, g, *, needs, C):
+    """With yw = Ai^T dw, yu = Ai^T du, gam = 2^g and t = <k, yw>:
+
+    dk = beta gam yw, summed over the group;  dv = beta yu;  dbeta = gam t + <v, yu>;  dg = ln 2 beta gam t;
+    dAi = tril(dw (beta gam k)^T + du (beta v)^T). An absent cotangent counts as 0.
+    """
+    H = k.shape[2]
+    k = per_value_head(k, v.shape[2])
+    gam = torch.ones_like(beta) if g is None else torch.exp2(g)
+    rate = beta * gam
+    gradients = {}
+    if needs & {"k", "v", "beta", "g"}:
+        y_w = torch.zeros_like(k) if d_w is None else transposed_product(Ai, d_w, C)
+        y_u = torch.zeros_like(v) if d_u is None else transposed_product(Ai, d_u, C)
+        t = (k * y_w).sum(-1)
+        gradients |= {"k": per_key_head(rate.unsqueeze(-1) * y_w, H), "v": beta.unsqueeze(-1) * y_u}
+        gradients |= {"beta": gam * t + (v * y_u).sum(-1), "g": math.log(2) * rate * t}
+    if "Ai" in needs:
+        pairs = [(d_w, rate.unsqueeze(-1) * k), (d_u, beta.unsqueeze(-1) * v)]
+        gradients["Ai"] = sum(lower_pairs(d, x, C) for d, x in pairs if d is not None)
+    return {name: gradients[name] for name in needs}
+
+
+def transposed_product(M, d, C):
+    """tril(M)^T d inside each chunk: M [B, T, HV, C], d [B, T, HV, D] -> [B, T, HV, D]."""
+    b_M = chunked(M, C).transpose(2, 3).tril()
+    return unchunked(torch.einsum("bnhji,bnjhd->bnihd", b_M, zero_chunked(d, C)), d.shape[1])
+
+
+def lower_pairs(d, x, C):
+    """<d_i, x_j> for j <= i in the chunk, else 0: d, x [B, T, HV, D] -> [B, T, HV, C]."""
+    pairs = torch.einsum("bnihd,bnjhd->bnhij", chunked(d, C), chunked(x, C)).tril()
+    return unchunked(pairs.transpose(2, 3), d.shape[1])
+
+
 def configs(axes, device):
     C = axes["C"]
     warps = 8 if C == 128 else 4
@@ -76,4 +113,33 @@ def launch(k, v, beta, Ai, g, w, u, *, C, seqs, config):
     ]  # fmt: skip
 
 
+def vjp_configs(axes, device):
+    C = axes["C"]
+    warps = 8 if C == 128 else 4
+    return [{"BD": 64, "BD_F32": 32, "BC": C, "BC_F32": min(C, 32), "num_warps": warps, "num_stages": 1}]
+
+
+def vjp_launch(d_w, d_u, k, v, beta, Ai, g, d_k, d_v, d_beta, d_Ai, d_g, *, C, seqs, config):
+    from ..kernels.recompute_w_u_vjp import recompute_w_u_vjp_kernel
+
+    (B, T, H, K), (HV, V) = k.shape, v.shape[2:]
+    return [
+        Launch(
+            recompute_w_u_vjp_kernel,
+            grid=(B * seqs.NT * H,),
+            args=dict(
+                d_w=d_w, d_u=d_u, k=k, v=v, beta=beta, Ai=Ai, g=g, d_k=d_k, d_v=d_v, d_beta=d_beta, d_Ai=d_Ai, d_g=d_g,
+                cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table, T=T, NT=seqs.NT, H=H, HV=HV,
+            ),
+            constexprs=dict(
+                K=K, V=V, C=C, BC=by_dtype(config, "BC", k.dtype), BK=by_dtype(config, "BD", k.dtype, K),
+                BV=by_dtype(config, "BD", k.dtype, V), PRECISION=precision(k.dtype),
+            ),
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    ]  # fmt: skip
+
+
 LAUNCHERS = [Launcher("triton", launch, configs, chunk_limits)]
+VJP_LAUNCHERS = [Launcher("triton", vjp_launch, vjp_configs, chunk_limits)]

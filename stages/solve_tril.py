@@ -10,8 +10,8 @@ whose powers A^n grow like binomials, stay exact.
 import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port
-from ._decay import chunked, unchunked
-from ._tiles import chunk_limits
+from ._decay import chunked, unchunked, zero_chunked
+from ._tiles import chunk_limits, precision
 
 CONTRACT = Contract(
     inputs={"A": Port("B T HV C", F32, unit="gram/strict_lower/{gating}")},
@@ -26,6 +26,14 @@ def reference(A, *, C):
     eye = torch.eye(C, dtype=A.dtype, device=A.device).expand_as(b_A)
     Ai = torch.linalg.solve_triangular(b_A.tril(-1) + eye, eye, upper=False, unitriangular=True)
     return {"Ai": unchunked(Ai.transpose(2, 3), A.shape[1])}
+
+
+def vjp(d_Ai, Ai, *, needs, C):
+    """dA = -tril(Ai^T dAi Ai^T, -1). It depends on dAi below the diagonal only."""
+    b_Ai = zero_chunked(Ai, C).transpose(2, 3).tril()
+    d = zero_chunked(d_Ai, C).transpose(2, 3).tril(-1)
+    d_A = -(b_Ai.mT @ d @ b_Ai.mT).tril(-1)
+    return {"A": unchunked(d_A.transpose(2, 3), Ai.shape[1])}
 
 
 def configs(axes, device):
@@ -55,4 +63,28 @@ def launch(A, Ai, *, C, seqs, config):
     ]
 
 
+def vjp_configs(axes, device):
+    return [{"num_warps": 8 if axes["C"] == 128 else 4, "num_stages": 1}]
+
+
+def vjp_launch(d_Ai, Ai, d_A, *, C, seqs, config):
+    from ..kernels.solve_tril_vjp import solve_tril_vjp_kernel
+
+    B, T, HV, _ = Ai.shape
+    return [
+        Launch(
+            solve_tril_vjp_kernel,
+            grid=(B * seqs.NT * HV,),
+            args=dict(
+                d_Ai=d_Ai, Ai=Ai, d_A=d_A, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table,
+                T=T, NT=seqs.NT, HV=HV,
+            ),
+            constexprs=dict(C=C, PRECISION=precision(Ai.dtype)),
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    ]  # fmt: skip
+
+
 LAUNCHERS = [Launcher("triton", launch, configs, chunk_limits)]
+VJP_LAUNCHERS = [Launcher("triton", vjp_launch, vjp_configs, chunk_limits)]

@@ -2,7 +2,18 @@
 
 from .number import evaluate_number, hint
 from .parse import parse_expression, parse_statement
-from .tree import Binary, Call, ExpressionError, Name, Node, Number, Statement, Unary, names_in, walk
+from .tree import (
+    Binary,
+    Call,
+    ExpressionError,
+    Name,
+    Node,
+    Number,
+    Statement,
+    Unary,
+    names_in,
+    walk,
+)
 
 __all__ = [
     "Binary", "Call", "ExpressionError", "Name", "Node", "Number", "Statement", "Unary",

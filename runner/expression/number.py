@@ -89,7 +89,7 @@ def guarded(node: Node, compute: Callable):
         raise ExpressionError("the result is too large", node.start, node.end) from None
     except ValueError:
         raise ExpressionError("not defined for this argument", node.start, node.end) from None
-    if isinstance(value, complex) or value != value:
+    if isinstance(value, complex) or isinstance(value, float) and math.isnan(value):
         raise ExpressionError("the result is not a real number", node.start, node.end)
     too_large = math.isinf(value) if isinstance(value, float) else int(value).bit_length() > MAX_BITS
     if too_large:

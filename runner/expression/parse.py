@@ -14,7 +14,17 @@ import math
 import re
 from dataclasses import dataclass, replace
 
-from .tree import Binary, Call, ExpressionError, Name, Node, Number, Statement, Unary, children
+from .tree import (
+    Binary,
+    Call,
+    ExpressionError,
+    Name,
+    Node,
+    Number,
+    Statement,
+    Unary,
+    children,
+)
 
 MAX_LENGTH = 2_000
 MAX_DEPTH = 64
@@ -43,7 +53,10 @@ class _Token:
 def _tokens(text: str) -> list[_Token]:
     if len(text) > MAX_LENGTH:
         raise ExpressionError(
-            f"expression of {len(text)} characters; the limit is {MAX_LENGTH}", 0, len(text), "split it into several lines"
+            f"expression of {len(text)} characters; the limit is {MAX_LENGTH}",
+            0,
+            len(text),
+            "split it into several lines",
         )
     found, at = [], 0
     while at < len(text):
@@ -217,7 +230,9 @@ class _Parser:
 
 def _literal(token: _Token) -> int | float:
     if len(token.text) > MAX_LITERAL:
-        raise ExpressionError(f"number of {len(token.text)} characters; the limit is {MAX_LITERAL}", token.start, token.end)
+        raise ExpressionError(
+            f"number of {len(token.text)} characters; the limit is {MAX_LITERAL}", token.start, token.end
+        )
     if token.text.isdigit():
         return int(token.text)
     value = float(token.text)
@@ -231,7 +246,9 @@ def parse_expression(text: str) -> Node:
     parser = _Parser(text)
     node = parser.expression()
     if parser.at("="):
-        raise ExpressionError("'=' in an expression", parser.token.start, parser.token.end, "a comparison is written ==")
+        raise ExpressionError(
+            "'=' in an expression", parser.token.start, parser.token.end, "a comparison is written =="
+        )
     parser.end()
     return node
 

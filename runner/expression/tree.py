@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+
 class ExpressionError(Exception):
     """A mistake in a text: what, where (0-based offsets ``start <= x < end`` into the text) and what would help."""
 
@@ -86,6 +87,6 @@ def walk(node: Node) -> Iterator[Node]:
         yield from walk(child)
 
 
-def names_in(node: Node) -> tuple[str, ...]:
-    """The free names, each once, in the order of the text. Function and axis names are not among them."""
-    return tuple(dict.fromkeys(part.id for part in walk(node) if isinstance(part, Name)))
+def names_in(node: Node) -> frozenset[str]:
+    """The free names. Function and axis names are not among them."""
+    return frozenset(part.id for part in walk(node) if isinstance(part, Name))

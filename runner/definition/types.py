@@ -1,0 +1,373 @@
+"""Named axes for every value of a definition, before there is any number.
+
+A value has inner axes only: lanes (``B N T``) and heads (``H HV HQ G``) are what a definition is mapped over.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from ..expression import Binary, Call, ExpressionError, Name, Node, Number, Unary, hint
+from .block import Assignment, Definition
+from .functions import DENSE, FUNCTIONS
+from .problems import DefinitionError, Line, Problem, problem_in
+
+LANES = ("B", "N", "T")
+HEADS = ("HV", "HQ", "H", "G")
+"""The first of these that an input has is the head that a step runs for; the others are read at hv // (HV / H)."""
+
+Axes = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Type:
+    """axes: inner axes. boolean: a comparison. token: differs from token to token."""
+
+    axes: Axes = ()
+    boolean: bool = False
+    token: bool = False
+
+
+@dataclass(frozen=True)
+class Types:
+    """Inner axes by name: of the states, of every assigned value at the end of a step, of the final outputs."""
+
+    states: Mapping[str, Axes]
+    values: Mapping[str, Axes]
+    finals: Mapping[str, Axes]
+
+
+class Poisoned(Exception):
+    """A value whose own line is already reported."""
+
+
+def inner(axes: Iterable[str]) -> Axes:
+    return tuple(axis for axis in axes if axis not in LANES and axis not in HEADS)
+
+
+def shown(axes: Axes) -> str:
+    return f"({', '.join(axes)})" if axes else "a scalar"
+
+
+@dataclass
+class Scope:
+    """What a line may read. values: name -> Type, None for one whose line is wrong."""
+
+    inputs: Mapping[str, Type]
+    params: Collection[str]
+    axes: Collection[str]
+    absent: Collection[str]
+    later: Collection[str] = ()
+    states: Collection[str] = ()
+    dropped: dict[str, str] = field(default_factory=dict)
+    values: dict[str, Type | None] = field(default_factory=dict)
+
+    def type_of(self, node: Name) -> Type:
+        name = node.id
+        if name in self.values:
+            if self.values[name] is None:
+                raise Poisoned
+            return self.values[name]
+        if name in self.inputs and name not in self.absent:
+            return self.inputs[name]
+        if name in self.params or (name in self.axes and name not in LANES):
+            return Type()
+        raise self.unknown(node)
+
+    def unknown(self, node: Name) -> ExpressionError:
+        name, help = node.id, None
+        if name in self.dropped:
+            message = f"{name!r} has no value when input {self.dropped[name]!r} is absent"
+        elif name in self.absent:
+            message = f"input {name!r} is absent and has no default"
+            help = f"give the input a default:, or end the line with `if {name}`"
+        elif name in self.later:
+            message = f"{name!r} is used before it is assigned"
+            help = "a value of the token before is a state: list it under state:"
+        elif name in self.states:
+            message = f"{name!r} is a state, and let: lines come before any token"
+        elif name in FUNCTIONS or name in DENSE:
+            message = f"{name!r} is a function"
+        elif name in LANES:
+            message = f"{name!r} is not known to a step, which runs for one token of one sequence"
+        else:
+            message = f"unknown name {name!r}"
+            help = hint(name, {*self.values, *self.inputs, *self.params, *self.axes, *self.later} - set(LANES))
+        return ExpressionError(message, node.start, node.end, help)
+
+
+def type_of(node: Node, scope: Scope) -> Type:
+    """Raises ExpressionError, or Poisoned where a name's own line is wrong."""
+    match node:
+        case Number():
+            return Type()
+        case Name():
+            return scope.type_of(node)
+        case Unary(operand=operand):
+            return _number(type_of(operand, scope), operand, "'-'")
+        case Binary(op=op, left=left, right=right):
+            types = type_of(left, scope), type_of(right, scope)
+            return _matmul(node, *types) if op == "@" else _operator(node, *types)
+        case Call():
+            return _call(node, scope)
+    raise TypeError(f"not a node: {node!r}")
+
+
+def _number(type: Type, node: Node, what: str) -> Type:
+    if type.boolean:
+        help = "turn it into a number by where(condition, 1, 0)"
+        raise ExpressionError(f"{what} takes numbers, this is a comparison", node.start, node.end, help)
+    return type
+
+
+def _elementwise(node: Node, what: str, types: Iterable[Type]) -> Type:
+    types = tuple(types)
+    shaped = [type.axes for type in types if type.axes]
+    for axes in shaped[1:]:
+        if axes != shaped[0]:
+            message = f"{what} joins {shown(shaped[0])} with {shown(axes)}"
+            raise ExpressionError(message, node.start, node.end, _elementwise_help(shaped[0], axes))
+    return Type(shaped[0] if shaped else (), token=any(type.token for type in types))
+
+
+def _elementwise_help(a: Axes, b: Axes) -> str:
+    if a == b[::-1]:
+        return "transpose(x) swaps two axes"
+    if {len(a), len(b)} == {1, 2}:
+        return "diag(x) @ S scales the rows of S, S @ diag(x) its columns"
+    if len(a) == len(b) == 1:
+        return "outer(a, b) gives a matrix"
+    return "the axes must be equal, or one side a scalar"
+
+
+def _operator(node: Binary, left: Type, right: Type) -> Type:
+    if node.op in "&|":
+        for type, part in ((left, node.left), (right, node.right)):
+            if not type.boolean:
+                raise ExpressionError(
+                    f"{node.op!r} joins comparisons, this is a number",
+                    part.start,
+                    part.end,
+                    "put each comparison in parentheses: (a < b) & (c < d)",
+                )
+        joined = _elementwise(node, f"{node.op!r}", (left, right))
+        return Type(joined.axes, True, joined.token)
+    _number(left, node.left, f"{node.op!r}"), _number(right, node.right, f"{node.op!r}")
+    joined = _elementwise(node, f"{node.op!r}", (left, right))
+    return Type(joined.axes, node.op[0] in "<>=!", joined.token)
+
+
+def _matmul(node: Binary, left: Type, right: Type) -> Type:
+    _number(left, node.left, "'@'"), _number(right, node.right, "'@'")
+    for type, part in ((left, node.left), (right, node.right)):
+        if not type.axes:
+            raise ExpressionError("'@' with a scalar", part.start, part.end, "a scalar multiplies with *")
+        if len(type.axes) > 2:
+            raise ExpressionError(f"'@' with {shown(type.axes)}", part.start, part.end, "it takes vectors and matrices")
+    a, b = left.axes[-1], right.axes[0]
+    if a != b:
+        message = f"'@' contracts {a} of {shown(left.axes)} with {b} of {shown(right.axes)}"
+        help = None
+        if len(right.axes) == 2 and right.axes[1] == a:
+            help = "right is the wrong way round: transpose(right), or right @ left for a vector on the left"
+        elif len(left.axes) == 2 and left.axes[0] == b:
+            help = "left is the wrong way round: transpose(left), or right @ left for a vector on the right"
+        raise ExpressionError(message, node.start, node.end, help)
+    return Type(left.axes[:-1] + right.axes[1:], token=left.token or right.token)
+
+
+def _call(node: Call, scope: Scope) -> Type:
+    name = node.function
+    if name.id in DENSE:
+        raise ExpressionError(f"{name.id!r} belongs to the dense form", name.start, name.end)
+    if name.id not in FUNCTIONS:
+        raise ExpressionError(f"no function {name.id!r}", name.start, name.end, hint(name.id, FUNCTIONS))
+    function = FUNCTIONS[name.id]
+    if function.rule == "fill":
+        return _fill(node, scope)
+    takes_axis = function.rule in ("reduce", "along")
+    if len(node.args) != function.arity:
+        help = f"write {name.id}(x, axis=NAME)" if takes_axis else None
+        message = f"{name.id} takes {_count(function.arity, 'argument')}, got {len(node.args)}"
+        raise ExpressionError(message, node.start, node.end, help)
+    if node.axis is not None and not takes_axis:
+        raise ExpressionError(f"{name.id} takes no axis=", node.axis.start, node.axis.end)
+    types = [type_of(arg, scope) for arg in node.args]
+    if function.rule == "select":
+        if not types[0].boolean:
+            raise ExpressionError("where needs a comparison first", node.args[0].start, node.args[0].end)
+        joined = _elementwise(node, name.id, types)
+        kinds = [_number(type, arg, name.id) for type, arg in zip(types[1:], node.args[1:], strict=True)]
+        return Type(joined.axes, False, joined.token) if kinds else joined
+    for type, arg in zip(types, node.args, strict=True):
+        _number(type, arg, name.id)
+    if takes_axis:
+        return _over_axis(node, types[0], keep=function.rule == "along")
+    if function.rule == "map":
+        return _elementwise(node, name.id, types)
+    return _shaping(node, function.rule, types)
+
+
+def _fill(node: Call, scope: Scope) -> Type:
+    for arg in node.args:
+        if not isinstance(arg, Name):
+            raise ExpressionError(f"{node.function.id} takes axis names", arg.start, arg.end)
+        if arg.id not in scope.axes or arg.id in LANES or arg.id in HEADS:
+            help = hint(arg.id, inner(scope.axes))
+            raise ExpressionError(f"{arg.id!r} is no inner axis of this pipeline", arg.start, arg.end, help)
+    if node.axis is not None:
+        help = f"write {node.function.id}({node.axis.id})"
+        raise ExpressionError(f"{node.function.id} takes no axis=", node.axis.start, node.axis.end, help)
+    return Type(tuple(arg.id for arg in node.args))
+
+
+def _over_axis(node: Call, type: Type, keep: bool) -> Type:
+    name, axis = node.function.id, node.axis
+    if axis is None:
+        raise ExpressionError(f"{name} without axis=", node.start, node.end, f"write {name}(x, axis=NAME)")
+    count = type.axes.count(axis.id)
+    if count != 1:
+        message = (
+            f"{axis.id!r} is no axis of {shown(type.axes)}"
+            if not count
+            else f"{axis.id!r} is twice in {shown(type.axes)}"
+        )
+        raise ExpressionError(message, axis.start, axis.end, hint(axis.id, type.axes))
+    return type if keep else Type(tuple(each for each in type.axes if each != axis.id), token=type.token)
+
+
+def _shaping(node: Call, rule: str, types: list[Type]) -> Type:
+    wanted = 2 if rule == "transpose" else 1
+    for type, arg in zip(types, node.args, strict=True):
+        if len(type.axes) != wanted:
+            message = f"{rule} takes {_count(wanted, 'axis', 'axes')}, this is {shown(type.axes)}"
+            raise ExpressionError(message, arg.start, arg.end)
+    token = any(type.token for type in types)
+    if rule == "transpose":
+        return Type(types[0].axes[::-1], token=token)
+    return Type(types[0].axes + types[-1].axes, token=token)  # diag(x) is (K, K)
+
+
+def _count(number: int, singular: str, plural: str | None = None) -> str:
+    return f"{number} {singular if number == 1 else plural or singular + 's'}"
+
+
+@dataclass
+class _Pass:
+    """One reading of a definition, with some of the optional inputs absent."""
+
+    definition: Definition
+    scope: Scope
+    optional: Collection[str] | None
+    problems: list[Problem] = field(default_factory=list)
+    states: dict[str, Type] = field(default_factory=dict)
+
+    def run(self) -> Types:
+        definition, scope = self.definition, self.scope
+        scope.states = definition.states
+        for each in definition.let:
+            self.assign(each)
+        for name, initial in definition.states.items():
+            self.states[name] = self.guarded(initial.line, lambda initial=initial: self.initial(initial.value))
+        scope.values |= self.states
+        scope.later = {each.target.id for each in definition.step} - scope.values.keys()
+        for each in definition.step:
+            self.assign(each)
+        states = {name: type.axes for name, type in self.states.items() if type}
+        values = {name: type.axes for name, type in scope.values.items() if type}
+        finals = {name: states[final.state.id] for name, final in definition.finals.items() if final.state.id in states}
+        return Types(states, values, finals)
+
+    def guarded(self, line: Line, compute) -> Type | None:
+        try:
+            return compute()
+        except ExpressionError as error:
+            self.problems.append(problem_in(line, error))
+        except Poisoned:
+            pass
+        return None
+
+    def initial(self, node: Node) -> Type:
+        scope = self.scope
+        if isinstance(node, Name) and node.id in scope.inputs:
+            type = scope.inputs[node.id]  # absent: zero
+        else:
+            type = _number(type_of(node, scope), node, "a state")
+        if type.token:
+            raise ExpressionError("an initial state cannot differ from token to token", node.start, node.end)
+        return type
+
+    def assign(self, each: Assignment) -> None:
+        scope, target = self.scope, each.target
+        dropped = each.condition is not None and each.condition.id in scope.absent
+        type = self.guarded(each.line, lambda: self.assigned(each, dropped))
+        if not dropped:
+            scope.values[target.id] = type
+            scope.dropped.pop(target.id, None)
+        elif target.id not in scope.values:
+            scope.dropped[target.id] = each.condition.id
+
+    def assigned(self, each: Assignment, dropped: bool) -> Type | None:
+        scope, target = self.scope, each.target
+        if each.condition is not None:
+            self.check_condition(each.condition)
+        if dropped:
+            return None
+        if target.id in scope.params or target.id in scope.axes:
+            kind = "parameter" if target.id in scope.params else "axis"
+            raise ExpressionError(
+                f"{target.id!r} is a {kind}".replace("a axis", "an axis"), target.start, target.end, "take another name"
+            )
+        type = type_of(each.value, scope)
+        state = self.states.get(target.id)
+        if state is not None and (state.axes != type.axes or type.boolean):
+            got = "a comparison" if type.boolean else shown(type.axes)
+            message = f"state {target.id!r} is {shown(state.axes)}, this line gives {got}"
+            help = "transpose(x) swaps two axes" if len(type.axes) == 2 and type.axes == state.axes[::-1] else None
+            raise ExpressionError(message, each.value.start, each.value.end, help)
+        return type
+
+    def check_condition(self, condition: Name) -> None:
+        if condition.id not in self.scope.inputs:
+            help = hint(condition.id, self.scope.inputs)
+            raise ExpressionError(f"no input {condition.id!r}", condition.start, condition.end, help)
+        if self.optional is not None and condition.id not in self.optional:
+            raise ExpressionError(f"input {condition.id!r} is never absent", condition.start, condition.end)
+
+
+def check(
+    definition: Definition,
+    inputs: Mapping[str, Axes],
+    axes: Collection[str] = (),
+    params: Collection[str] = (),
+    absent: Collection[str] = (),
+    optional: Collection[str] | None = None,
+) -> tuple[Types, list[Problem]]:
+    """One reading with exactly these inputs absent (those with a default are not)."""
+    types = {name: Type(inner(shape), token="T" in shape) for name, shape in inputs.items()}
+    known = {axis for shape in inputs.values() for axis in shape} | set(axes)
+    absent = {name for name in absent if name not in definition.initial_inputs}
+    reading = _Pass(definition, Scope(types, params, known, absent), optional)
+    return reading.run(), reading.problems
+
+
+def typecheck(
+    definition: Definition,
+    inputs: Mapping[str, Axes],
+    axes: Collection[str] = (),
+    params: Collection[str] = (),
+    optional: Collection[str] = (),
+    defaults: Collection[str] = (),
+) -> Types:
+    """The inner axes of everything, with all inputs given.
+
+    inputs: name -> declared axes, lanes and heads included. axes: further axis names (``C``, derived ones).
+    optional: inputs that may be absent; each is also tried absent alone, and all together. defaults: those of
+    them that then have a value. Raises DefinitionError with every problem.
+    """
+    types, problems = check(definition, inputs, axes, params, (), optional)
+    gone = [name for name in optional if name not in defaults]
+    for absent in [(name,) for name in gone] + [gone]:
+        problems += check(definition, inputs, axes, params, absent, optional)[1]
+    if problems:
+        raise DefinitionError({(id(each.line), each.start, each.message): each for each in problems}.values())
+    return types

@@ -11,8 +11,9 @@ absent, and ends as final_state: an empty sequence returns the state that it was
 import torch
 
 from ._contract import F32, Contract, Launcher, Port
-from ._decay import per_value_head
+from ._decay import chunk_log_decay, per_value_head
 from ._scan import scan_configs, state_scan
+from ._scan_vjp import scan_vjp
 from ._tiles import state_limits
 
 CONTRACT = Contract(
@@ -51,6 +52,12 @@ def reference(k, w, u, g, initial_state, *, C):
             S = torch.exp2(last[:, 0])[..., None, None] * S
         S = S + torch.einsum("bthk,bthv->bhkv", k_end, v_new)
     return {"h": torch.cat(states, dim=1), "v_new": torch.cat(values, dim=1), "final_state": S}
+
+
+def vjp(d_h, d_v_new, d_final_state, k, w, g, h, v_new, *, needs, C):
+    """The reverse scan of _scan_vjp; d_u is the whole cotangent of v_new."""
+    grads = scan_vjp(d_h, d_v_new, d_final_state, k, w, chunk_log_decay(g, None, v_new, C), h, v_new, C=C)
+    return {name: x for name, x in {**grads, "u": grads["v"]}.items() if name in needs}
 
 
 def launch(k, w, u, g, initial_state, h, v_new, final_state, *, C, seqs, config):

@@ -13,6 +13,7 @@ import torch
 from ._contract import F32, Contract, Launcher, Port
 from ._decay import chunk_log_decay, per_value_head
 from ._scan import scan_configs, state_scan
+from ._scan_vjp import scan_vjp
 from ._tiles import state_limits
 
 CONTRACT = Contract(
@@ -46,6 +47,12 @@ def reference(k, v, g, g_gamma, initial_state, *, C):
         states.append(S[:, None])
         S = torch.exp2(last[:, 0])[..., None, None] * S + torch.einsum("bthk,bthv->bhkv", k_end, v[:, rows])
     return {"h": torch.cat(states, dim=1), "final_state": S}
+
+
+def vjp(d_h, d_final_state, k, v, g, g_gamma, h, *, needs, C):
+    """The reverse scan of _scan_vjp. Slopes are constants: no gradient by g_gamma."""
+    grads = scan_vjp(d_h, None, d_final_state, k, None, chunk_log_decay(g, g_gamma, v, C), h, v, C=C)
+    return {name: x for name, x in grads.items() if name in needs}
 
 
 def launch(k, v, g, g_gamma, initial_state, h, final_state, *, C, seqs, config):

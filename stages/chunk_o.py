@@ -7,10 +7,12 @@ the row with number r in its chunk g_gamma (r + 1) log2 e. Both given, they add;
 Every exponent used is <= 0; the mask is applied to it before exp2.
 """
 
+import math
+
 import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
-from ._decay import chunk_log_decay, chunked, pair_decay, per_value_head, unchunked
+from ._decay import chunk_log_decay, chunked, pair_decay, per_key_head, per_value_head, unchunked, zero_chunked
 from ._tiles import by_dtype, precision, state_limits
 
 CONTRACT = Contract(
@@ -38,6 +40,34 @@ def reference(q, k, v, h, g, g_gamma, *, C, scale):
     o = torch.einsum("bnihk,bnhkv->bnihv", torch.exp2(g)[..., None] * q, h)
     o = o + torch.einsum("bnhij,bnjhv->bnihv", A, v)
     return {"o": scale * unchunked(o, T)}
+
+
+def vjp(d_o, q, k, v, h, g, g_gamma, *, needs, C, scale):
+    """With d = scale d_o, P = E * d v^T and Z = tril(P * q k^T, -1):
+
+        dv = (E * q k^T)^T d    dq = P k + gam d h^T    dk = P^T q    dh = (gam q)^T d
+        dg = ln 2 (rowsum Z - colsum Z + gam <q, d h^T>)
+
+    Slopes are constants: no gradient by g_gamma.
+    """
+    (T, H), HV = k.shape[1:3], v.shape[2]
+    g = chunked(chunk_log_decay(g, g_gamma, v, C), C)
+    q, k, v = chunked(per_value_head(q, HV), C), chunked(per_value_head(k, HV), C), chunked(v, C)
+    d, gam, E = zero_chunked(scale * d_o, C), torch.exp2(g)[..., None], pair_decay(g)
+    R = torch.einsum("bnihk,bnjhk->bnhij", q, k)
+    P = E * torch.einsum("bnihv,bnjhv->bnhij", d, v)
+    dq_state = gam * torch.einsum("bnihv,bnhkv->bnihk", d, h)
+    dq = dq_state + torch.einsum("bnhij,bnjhk->bnihk", P, k)
+    dk = torch.einsum("bnhij,bnihk->bnjhk", P, q)
+    dv = torch.einsum("bnhij,bnihv->bnjhv", E * R, d)
+    dh = torch.einsum("bnihk,bnihv->bnhkv", gam * q, d)
+    Z = (P * R).tril(-1)
+    dg = math.log(2) * ((Z.sum(-1) - Z.sum(-2)).transpose(-1, -2) + (q * dq_state).sum(-1))
+    grads = {
+        "q": per_key_head(unchunked(dq, T), H), "k": per_key_head(unchunked(dk, T), H), "v": unchunked(dv, T),
+        "h": dh, "g": unchunked(dg, T),
+    }  # fmt: skip
+    return {name: x for name, x in grads.items() if name in needs}
 
 
 def configs(axes, device):

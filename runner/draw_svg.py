@@ -1,0 +1,229 @@
+"""A picture as SVG, painted over Graphviz's coordinates.
+
+Graphviz gives the places and the curves; the boxes are painted here, because a record of Graphviz has one font and
+one colour. Colours stand in attributes, for every viewer and printer, and a style sheet turns them for viewers that
+ask for a dark page. Tooltips are ``<title>`` elements. Every text is escaped.
+"""
+
+import math
+import re
+from collections.abc import Iterable
+from html import escape
+
+from . import palette
+from .draw_dot import (
+    FONT_SIZE,
+    NAME_SIZE,
+    law_lines,
+    node_name,
+    pen_width,
+    port_label,
+    stage_fill,
+    stage_lines,
+    tensor_lines,
+    title_lines,
+    unit_lines,
+)
+from .layout import Curve, Layout, Point, Rect
+from .picture import ABSENT, INPUT, OUTPUT, PLAIN, STAGE, VALUE, Arrow, Picture, StageBox, TensorBox
+
+FONTS = "ui-monospace, SFMono-Regular, Menlo, 'DejaVu Sans Mono', 'Liberation Mono', Consolas, monospace"
+MARGIN = 14
+LINE = 1.2 * FONT_SIZE
+DASHES = "5 3"
+
+
+def svg_text(picture: Picture, layout: Layout) -> str:
+    """The whole document, the same bytes for the same picture and layout."""
+    page = layout.page
+    left, top, width, height = page.left - MARGIN, page.top - MARGIN, page.right + MARGIN, page.bottom + MARGIN
+    width, height = width - left, height - top
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{number(width)}pt" height="{number(height)}pt"'
+        f' viewBox="{number(left)} {number(top)} {number(width)} {number(height)}" role="img"'
+        f' font-family="{FONTS}" font-size="{FONT_SIZE}">',
+        f"<title>{escape(picture.name)}</title>",
+        f"<desc>{escape(picture.summary)}</desc>",
+        dark_style(),
+        element("rect", x=left, y=top, width=width, height=height, fill=palette.PAGE),
+        *title(picture, page),
+    ]
+    for phase in picture.phases:
+        if f"cluster_{phase}" in layout.groups:
+            lines += group_box(phase, layout.groups[f"cluster_{phase}"])
+    for index, arrow in enumerate(picture.arrows):
+        lines += arrow_group(index, arrow, layout.curves[f"arrow-{index}"])
+    for box in picture.tensors:
+        lines += tensor_group(box, layout.boxes[node_name(box.kind, box.name)])
+    for stage in picture.stages:
+        name = node_name(STAGE, stage.id)
+        lines += stage_group(stage, layout.boxes[name], layout.fields[name])
+    return "\n".join([*lines, "</svg>"]) + "\n"
+
+
+def dark_style() -> str:
+    """Rules that turn each light colour where a viewer prefers dark; attributes yield to them."""
+    rules = (
+        f'[{attribute}="{light}"]{{{attribute}:{dark}}}'
+        for light, dark in palette.DARK.items()
+        for attribute in ("fill", "stroke")
+    )
+    return "<style>@media (prefers-color-scheme: dark) {\n" + "\n".join(rules) + "\n}</style>"
+
+
+def title(picture: Picture, page: Rect) -> list[str]:
+    name, *others = title_lines(picture)
+    result = [text(name, (page.left, page.top + 8), anchor="start", size=15, weight="bold")]
+    summary = len(others) - len(picture.facts)
+    for index, line in enumerate(others):
+        place = (page.left, page.top + 8 + LINE * (index + 1) + 3)
+        result.append(text(line, place, palette.TEXT if index < summary else palette.FAINT_TEXT, "start"))
+    return result
+
+
+def group_box(phase: str, rect: Rect) -> list[str]:
+    place = (rect.left + 8, rect.top + 14)
+    return [
+        box(rect, palette.PHASE, palette.FAINT_LINE, radius=8),
+        text(phase, place, palette.FAINT_TEXT, "start", weight="bold"),
+    ]
+
+
+# --- boxes
+
+
+def tensor_group(tensor: TensorBox, rect: Rect) -> list[str]:
+    """A box for inputs and outputs, and the lines of the type in their colours."""
+    shapes = []
+    fill, line = (palette.INPUT, palette.INPUT_LINE) if tensor.kind == INPUT else (palette.OUTPUT, palette.OUTPUT_LINE)
+    if tensor.state == ABSENT:
+        fill, line = palette.PAGE, palette.FAINT_LINE
+    dashes = None if tensor.state == PLAIN else DASHES
+    if tensor.kind != VALUE:
+        shapes.append(box(rect, fill, line, radius=9, dashes=dashes))
+    if tensor.kind == OUTPUT:
+        inner = Rect(rect.left + 2.5, rect.top + 2.5, rect.right - 2.5, rect.bottom - 2.5)
+        shapes.append(box(inner, "none", line, radius=7, dashes=dashes))
+    return grouped(f"{tensor.kind}-{tensor.name}", tensor.tip, [*shapes, *tensor_text(tensor, rect)])
+
+
+def tensor_text(tensor: TensorBox, rect: Rect) -> list[str]:
+    lines, units, laws = tensor_lines(tensor), len(unit_lines(tensor)), len(law_lines(tensor))
+    first_unit, first_law = len(lines) - units - laws, len(lines) - laws
+    result = []
+    for index, (line, place) in enumerate(placed(lines, rect)):
+        colour, weight = palette.TEXT, None
+        if index >= first_law or tensor.state == ABSENT:
+            colour = palette.FAINT_TEXT
+        elif index >= first_unit:
+            colour = palette.UNIT
+        if index == 0 and tensor.kind != VALUE:
+            weight = "bold"
+        result.append(text(line, place, colour, size=NAME_SIZE if weight else FONT_SIZE, weight=weight))
+    return result
+
+
+def stage_group(stage: StageBox, rect: Rect, fields: tuple[Rect, ...]) -> list[str]:
+    """The box, the cells of its ports above and below, and the bar of its share of the time."""
+    line = palette.FAINT_LINE if stage.skipped else palette.LINE
+    shapes = [box(rect, stage_fill(stage), line, radius=2, dashes=DASHES if stage.skipped else None)]
+    count = len(stage.inputs)
+    above, middle, below = fields[:count], fields[count], fields[count + 1 :]
+    if above:
+        shapes.append(rule(rect, middle.top))
+    if stage.share is not None:
+        shapes += bar(rect, middle.bottom, stage.share)
+    if below:
+        shapes.append(rule(rect, middle.bottom))
+    for (name, state), cell in zip([*stage.inputs.items(), *stage.outputs.items()], above + below, strict=True):
+        colour = palette.FAINT_TEXT if state == ABSENT else palette.TEXT
+        shapes += [text(label, place, colour) for label, place in placed([port_label(name, state)], cell)]
+    for index, (label, place) in enumerate(placed(stage_lines(stage), middle)):
+        colour = palette.FAINT_TEXT if stage.skipped else palette.TEXT
+        shapes.append(text(label, place, colour, size=NAME_SIZE if index == 0 else FONT_SIZE, weight="bold" if index == 0 else None))
+    return grouped(f"{STAGE}-{stage.id}", stage.tip, shapes)
+
+
+def bar(rect: Rect, bottom: float, share: float) -> list[str]:
+    """The share as a length of the box's width: legible without colour."""
+    width, top = rect.right - rect.left, bottom - 3
+    return [
+        element("rect", x=rect.left, y=top, width=width, height=3, fill=palette.TRACK),
+        element("rect", x=rect.left, y=top, width=width * min(share, 1), height=3, fill=palette.BAR),
+    ]
+
+
+def rule(rect: Rect, y: float) -> str:
+    return element("path", d=f"M{number(rect.left)},{number(y)}H{number(rect.right)}", stroke=palette.FAINT_LINE, fill="none")
+
+
+def placed(lines: list[str], rect: Rect) -> Iterable[tuple[str, Point]]:
+    """Every line with the middle of its base line, the block centred in the rect."""
+    x, y = rect.centre
+    first = y - LINE * len(lines) / 2 + 0.78 * LINE
+    return ((line, (x, first + LINE * index)) for index, line in enumerate(lines))
+
+
+# --- arrows
+
+
+def arrow_group(index: int, arrow: Arrow, curve: Curve) -> list[str]:
+    colour = palette.FAINT_LINE if arrow.state == ABSENT else palette.LINE
+    width = pen_width(arrow.bytes)
+    start, *rest = curve.points
+    pieces = (" ".join(point(each) for each in rest[i : i + 3]) for i in range(0, len(rest), 3))
+    path = f"M{point(start)}" + "".join(f"C{piece}" for piece in pieces)
+    dashes = None if arrow.state == PLAIN else DASHES
+    shapes = [element("path", d=path, fill="none", stroke=colour, stroke_width=width, stroke_dasharray=dashes)]
+    if curve.tip:
+        shapes.append(element("path", d=arrowhead(curve.points[-1], curve.tip, width), fill=colour))
+    return grouped(f"arrow-{index}", arrow.tip, shapes)
+
+
+def arrowhead(base: Point, tip: Point, width: float) -> str:
+    """A triangle from the end of the curve to the tip, wider than the line."""
+    along = (tip[0] - base[0], tip[1] - base[1])
+    length = math.hypot(*along) or 1.0
+    half = max(2.6, width / 2 + 2)
+    across = (-along[1] / length * half, along[0] / length * half)
+    left, right = (base[0] + across[0], base[1] + across[1]), (base[0] - across[0], base[1] - across[1])
+    return f"M{point(left)}L{point(tip)}L{point(right)}Z"
+
+
+# --- SVG
+
+
+def grouped(name: str, tip: str, shapes: list[str]) -> list[str]:
+    name = re.sub(r"[^A-Za-z0-9_.-]", "_", name)
+    return [f'<g id="{name}"><title>{escape(tip)}</title>', *shapes, "</g>"]
+
+
+def box(rect: Rect, fill: str, stroke: str, radius: float, dashes: str | None = None) -> str:
+    width, height = rect.right - rect.left, rect.bottom - rect.top
+    place = {"x": rect.left, "y": rect.top, "width": width, "height": height, "rx": radius}
+    return element("rect", **place, fill=fill, stroke=stroke, stroke_dasharray=dashes)
+
+
+def text(
+    content: str, place: Point, fill: str = palette.TEXT, anchor: str = "middle", size: float = FONT_SIZE, weight: str | None = None
+) -> str:
+    style = {"text_anchor": anchor, "font_size": size if size != FONT_SIZE else None, "font_weight": weight}
+    return element("text", escape(content), x=place[0], y=place[1], fill=fill, **style)
+
+
+def element(name: str, content: str = "", **attributes: str | float | None) -> str:
+    """An element; underscores of attribute names become hyphens, None leaves one out."""
+    written = "".join(
+        f' {key.replace("_", "-")}="{escape(value if isinstance(value, str) else number(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return f"<{name}{written}>{content}</{name}>" if content else f"<{name}{written}/>"
+
+
+def point(place: Point) -> str:
+    return f"{number(place[0])},{number(place[1])}"
+
+
+def number(value: float) -> str:
+    return f"{value:.2f}".rstrip("0").rstrip(".")

@@ -1,0 +1,50 @@
+"""The colours of a picture: a light set, which a page and a printer get, and a dark one for viewers that ask for it.
+
+Every text has a contrast of at least 4.5 on every ground that it stands on, in both sets (a test measures it).
+"""
+
+PAGE = "#fefefe"
+PHASE = "#f6f8fa"
+TEXT = "#1f2328"
+FAINT_TEXT = "#5c6570"
+UNIT = "#0a58b0"
+LINE = "#6e7884"
+FAINT_LINE = "#b3bac2"
+STAGE = "#f3f4f6"
+INPUT = "#eaf3fd"
+INPUT_LINE = "#3d6ea8"
+OUTPUT = "#e9f6ec"
+OUTPUT_LINE = "#39804c"
+BAR = "#8f4a0e"
+TRACK = "#e7d8c6"
+HEAT = ("#faf6f0", "#fdebd3", "#fcdcb4", "#f9ca94", "#f5b675")
+"""Ground of a stage by its share of the time, see ``heat``."""
+HEAT_STEPS = (0.05, 0.15, 0.3, 0.5)
+
+DARK = {
+    PAGE: "#0d1117",
+    PHASE: "#151b23",
+    TEXT: "#e6edf3",
+    FAINT_TEXT: "#a3acb8",
+    UNIT: "#79b8ff",
+    LINE: "#9aa4af",
+    FAINT_LINE: "#4a525c",
+    STAGE: "#1c2128",
+    INPUT: "#12233a",
+    INPUT_LINE: "#5d93d1",
+    OUTPUT: "#12291a",
+    OUTPUT_LINE: "#55a86c",
+    BAR: "#f0a35c",
+    TRACK: "#4a4038",
+    HEAT[0]: "#211d18",
+    HEAT[1]: "#30251a",
+    HEAT[2]: "#402c18",
+    HEAT[3]: "#523414",
+    HEAT[4]: "#653d10",
+}
+"""Light colour -> its counterpart."""
+
+
+def heat(share: float) -> str:
+    """The ground for a share of the time between 0 and 1."""
+    return HEAT[sum(share >= step for step in HEAT_STEPS)]

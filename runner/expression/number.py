@@ -111,7 +111,8 @@ def _function(node: Call) -> Callable:
         raise ExpressionError(f"{name.id} of numbers takes no axis=", node.axis.start, node.axis.end)
     if len(node.args) < least or (most is not None and len(node.args) > most):
         wanted = f"{least}" if most == least else f"at least {least}"
-        raise ExpressionError(f"{name.id} takes {wanted} arguments, got {len(node.args)}", node.start, node.end)
+        plural = "" if wanted == "1" else "s"
+        raise ExpressionError(f"{name.id} takes {wanted} argument{plural}, got {len(node.args)}", node.start, node.end)
     return function
 
 

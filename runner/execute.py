@@ -10,6 +10,7 @@ from .dtypes import compute_dtype
 from .plan import Buffer, Plan, Step
 from .references import run_reference, rounded
 from .sizes import node_parameters
+from .stage_library import keyword_names
 
 Values = dict[str, torch.Tensor | None]
 Observer = Callable[[Step, Callable[[], None], Mapping[str, torch.Tensor | None]], None]
@@ -63,7 +64,7 @@ def prepare(step: Step, plan: Plan, values: Values, params, seqs: Seqs, make: Ma
         *inputs.values(),
         *outputs.values(),
         *scratch.values(),
-        **{name: keywords[name] for name in step.node.stage.launch_keywords(step.launcher)},
+        **{name: keywords[name] for name in keyword_names(step.launcher.launch)},
         seqs=seqs,
         config=step.config,
     )

@@ -19,6 +19,7 @@ from .plan import Plan, make_plan, resolve_backend
 from .sequences import Packing, read_packing, seqs_of
 from .sizes import complete, parameters
 from .stage_library import find_stages
+from .variants import until, with_axes
 from .wire import did_you_mean
 
 
@@ -75,6 +76,14 @@ class Op:
     def __call__(self, *, cu_seqlens=None, seqlens=None, outputs=None, **given):
         plan, tensors, params, packing = self.prepare(given, cu_seqlens, seqlens, outputs)
         return self.result(**execute(plan, tensors, params, seqs_of(packing, plan.sizes)))
+
+    def with_axes(self, sizes: Mapping[str, int]) -> "Op":
+        """The same op with other sizes for the axes that its file fixes, e.g. ``{"C": 32}``."""
+        return Op(with_axes(self.spec, sizes), self.stages, self.backend)
+
+    def until(self, stage: str) -> "Op":
+        """The part of the op up to one stage; that stage's outputs are its outputs."""
+        return Op(until(self.spec, self.stages, stage), self.stages, self.backend)
 
     def graph(self, absent: frozenset[str] = frozenset()) -> Graph:
         return self.graphs.get(absent, lambda: build_graph(self.spec, self.stages, absent))

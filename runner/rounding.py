@@ -16,6 +16,8 @@ DOTS = {
     torch.baddbmm, torch.addmm, torch.nn.functional.linear,
 }  # fmt: skip
 
+CUMSUMS = {torch.cumsum, torch.Tensor.cumsum}
+
 
 def nearest(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return x.to(dtype).to(x.dtype)
@@ -37,8 +39,18 @@ class Stochastic:
         return torch.where(wide == 0, wide, wide + (noise - 0.5) * ulp).to(dtype).to(x.dtype)
 
 
+def cumsum_in_order(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Term by term in x's dtype: PyTorch's own keeps a wider sum on the CPU, which no kernel has."""
+    total, sums = torch.zeros_like(x.select(dim, 0)) if x.shape[dim] else None, []
+    for row in x.unbind(dim):
+        total = total + row
+        sums.append(total)
+    return torch.stack(sums, dim) if sums else x.clone()
+
+
 class RoundedDots(TorchFunctionMode):
-    """Rounds the floating-point operands of every matrix product to a dtype before it is taken."""
+    """Rounds the floating-point operands of every matrix product to a dtype before it is taken, and keeps
+    cumulative sums in the dtype that they have."""
 
     def __init__(self, dtype: torch.dtype, rounding=nearest):
         super().__init__()
@@ -47,6 +59,8 @@ class RoundedDots(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func in DOTS:
             args = tuple(self.operand(arg) for arg in args)
+        if func in CUMSUMS:
+            return cumsum_in_order(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
     def operand(self, arg):

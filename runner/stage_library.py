@@ -10,10 +10,12 @@ exists twice is an error: nothing shadows a shipped stage.
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from traceback import walk_tb
@@ -42,6 +44,25 @@ class Stage:
     launchers: tuple[Launcher, ...] = ()
     vjp: Callable[..., Mapping[str, Any]] | None = None
     vjp_launchers: tuple[Launcher, ...] = ()
+
+    @cached_property
+    def axis_names(self) -> tuple[str, ...]:
+        """Every axis of the contract, in order of appearance."""
+        ports = (*self.contract.inputs.values(), *self.contract.outputs.values())
+        return tuple(dict.fromkeys(axis for port in ports for axis in port.axes if not axis.isdigit()) | {
+            name: None for name in self.reference_keywords if name not in self.contract.params
+        })
+
+    @cached_property
+    def reference_keywords(self) -> tuple[str, ...]:
+        """Axes and params that the reference takes by name."""
+        return keyword_names(self.reference)
+
+
+def keyword_names(function: Callable) -> tuple[str, ...]:
+    """A function's keyword-only parameters, less those that the runner always passes."""
+    parameters = inspect.signature(function).parameters.values()
+    return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in ("seqs", "config", "needs"))
 
 
 @dataclass(frozen=True)

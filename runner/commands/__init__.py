@@ -1,0 +1,1 @@
+"""One file, one command: NAME, HELP, arguments(parser) and execute(args) -> Outcome."""

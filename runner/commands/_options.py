@@ -1,0 +1,93 @@
+"""Options that several commands share, and what they mean."""
+
+import re
+from collections.abc import Mapping
+
+from .. import codes
+from ..dtypes import IO_DTYPES
+from ..errors import ChunkwiseError, Diagnostic
+from ..function import Op
+from ..graph import Graph
+from ..plan import BACKENDS
+from ..wire import did_you_mean
+from ..workloads import WORKLOADS
+
+
+def stage_folders(parser) -> None:
+    parser.add_argument("--stages", action="append", default=[], metavar="DIR", help="a folder with stages of your own")
+
+
+def sizes_and_machine(parser) -> None:
+    """What run and verify share."""
+    stage_folders(parser)
+    parser.add_argument("--axes", default="", metavar="B=1,T=4096", help="sizes of axes, over those of the workload")
+    parser.add_argument("--workload", metavar="NAME", help=f"one of {', '.join(WORKLOADS)}")
+    parser.add_argument("--dtype", choices=IO_DTYPES, help="IO dtype (bf16 on a GPU, fp32 without)")
+    parser.add_argument("--device", metavar="cpu|cuda[:N]", help="where to run (a GPU if there is one)")
+    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="auto: triton on a GPU, reference without")
+    parser.add_argument("--seqlens", metavar="100,0,28", help="lengths of packed sequences (B = 1)")
+    parser.add_argument("--inputs", metavar="FILE.safetensors", help="tensors from a file in place of generated ones")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the generated inputs")
+    parser.add_argument("--until", metavar="STAGE", help="stop after this stage; its outputs are the pipeline's")
+
+
+def read_axes(text: str) -> dict[str, int]:
+    """``B=1,T=4096`` as numbers; ``T=4k`` means 4096."""
+    sizes = {}
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        found = re.fullmatch(r"(\w+)\s*=\s*(\d{1,9})(k?)", part)
+        if not found:
+            help = "write sizes as B=1,T=4096 (T=4k is 4096)"
+            raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"--axes: {part!r} is not NAME=SIZE", help=help))
+        if found[1] in sizes:
+            raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"--axes gives {found[1]} twice"))
+        sizes[found[1]] = int(found[2]) * (1024 if found[3] else 1)
+    return sizes
+
+
+def read_seqlens(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch(r"\d{1,9}", part) for part in parts):
+        message = f"--seqlens {text!r} is not a list of lengths"
+        raise ChunkwiseError(Diagnostic(codes.BAD_SEQLENS, message, help="write lengths as 100,0,28"))
+    return tuple(map(int, parts))
+
+
+def workload(name: str | None, device: str) -> Mapping[str, int]:
+    name = name or ("tiny" if device == "cpu" else "B4_T2048_H16_D128")
+    if name not in WORKLOADS:
+        help = did_you_mean(name, WORKLOADS) or f"workloads are {', '.join(WORKLOADS)}"
+        raise ChunkwiseError(Diagnostic(codes.UNKNOWN_WORKLOAD, f"there is no workload {name}", help=help))
+    return WORKLOADS[name]
+
+
+def input_sizes(graph: Graph, base: Mapping[str, int], axes: Mapping[str, int], seqlens) -> dict[str, int]:
+    """A size for every axis of the graph's inputs, from the workload, --axes and --seqlens, in rising order."""
+    known = set(graph.axis_names) | set(graph.spec.axes)
+    for name in axes:
+        if name not in known:
+            help = did_you_mean(name, known) or f"its axes are {', '.join(sorted(known))}"
+            raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"--axes: {graph.name} has no axis {name}", help=help))
+        if name in ("NT", "N"):
+            raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"--axes: {name} follows from the other sizes"))
+    sizes = {name: size for name, size in base.items() if name in known}
+    if seqlens is not None:
+        sizes.update(B=1, T=sum(seqlens))
+    sizes.update(axes)
+    if "H" in axes and "HV" not in axes and "HV" in sizes:
+        sizes["HV"] = sizes["H"]
+    needed = {axis for value in graph.inputs.values() for axis in value.axes if isinstance(axis, str)}
+    missing = sorted(needed - {"N", *sizes, *graph.spec.axes})
+    if missing:
+        message = f"no size is known for {', '.join(missing)}"
+        help = f"pass --axes {','.join(f'{axis}=...' for axis in missing)}"
+        raise ChunkwiseError(Diagnostic(codes.AXIS_SIZE, message, graph.spec.mark, help=help))
+    return sizes
+
+
+def fixed_axes(op: Op, axes: Mapping[str, int]) -> Op:
+    """The op with --axes written over the file's own fixed axes (C=32, say)."""
+    over = {name: size for name, size in axes.items() if name in op.spec.axes}
+    return op.with_axes(over) if over else op

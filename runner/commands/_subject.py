@@ -1,0 +1,77 @@
+"""The op, inputs and machine that a command line means."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from .. import codes
+from ..dtypes import IO_DTYPES
+from ..errors import ChunkwiseError, Diagnostic
+from ..function import Op, load
+from ..generate import make_inputs
+from ..inputs_file import read_inputs
+from ..sizes import complete
+from ._options import fixed_axes, input_sizes, read_axes, read_seqlens, workload
+
+
+@dataclass(frozen=True)
+class CommandSubject:
+    """notes: lines for the user about what was decided for them. expected: outputs that an inputs file holds."""
+
+    op: Op
+    inputs: Mapping[str, torch.Tensor | None]
+    params: Mapping[str, float]
+    seqlens: tuple[int, ...] | None
+    io: torch.dtype
+    device: torch.device
+    expected: Mapping[str, torch.Tensor]
+    notes: tuple[str, ...]
+
+
+def subject(args) -> CommandSubject:
+    device, axes, seqlens = pick_device(args), read_axes(args.axes), read_seqlens(args.seqlens)
+    op = load(args.pipeline, backend=args.backend, stages=args.stages)
+    op = fixed_axes(op.until(args.until) if args.until else op, axes)
+    io, notes = pick_dtype(args, device)
+    if args.inputs:
+        inputs, params, expected = read_inputs(args.inputs, op, io if args.dtype else None, device)
+        return CommandSubject(op, inputs, params, seqlens, io, device, expected, notes)
+    inputs = generated(op, workload(args.workload, device.type), axes, seqlens, io, device, args)
+    return CommandSubject(op, inputs, {}, seqlens, io, device, {}, notes)
+
+
+def generated(op: Op, base, axes, seqlens, io, device, args) -> dict[str, torch.Tensor | None]:
+    sizes = input_sizes(op.whole, base, axes, seqlens)
+    sizes = complete(op.whole, sizes, len(seqlens) if seqlens is not None else None)
+    return make_inputs(op.whole, sizes, io, device, args.seed, getattr(args, "case", "typical"))
+
+
+def pick_device(args) -> torch.device:
+    """The device asked for; else a GPU where there is one and the back end can use it."""
+    if args.device is None:
+        cpu = args.backend == "interpret" or not torch.cuda.is_available()
+        if cpu and args.backend == "triton":
+            help = "--backend reference runs in PyTorch, --backend interpret runs the kernels on the CPU"
+            raise ChunkwiseError(Diagnostic(codes.NO_GPU, "the triton back end needs a GPU, and there is none", help=help))
+        return torch.device("cpu" if cpu else "cuda:0")
+    try:
+        device = torch.device(args.device)
+    except RuntimeError:
+        raise ChunkwiseError(Diagnostic(codes.USAGE, f"--device {args.device!r} is not a device", help="cpu, cuda or cuda:1")) from None
+    if device.type not in ("cpu", "cuda"):
+        raise ChunkwiseError(Diagnostic(codes.USAGE, f"--device {args.device}: devices are cpu and cuda"))
+    if device.type == "cuda":
+        count = torch.cuda.device_count()
+        if (device.index or 0) >= count:
+            raise ChunkwiseError(Diagnostic(codes.NO_GPU, f"--device {args.device}: this machine has {count} GPUs"))
+        return torch.device("cuda", device.index or 0)
+    return device
+
+
+def pick_dtype(args, device: torch.device) -> tuple[torch.dtype, tuple[str, ...]]:
+    default = "bf16" if device.type == "cuda" else "fp32"
+    asked = args.dtype or default
+    if args.backend == "interpret" and asked != "fp32":
+        return torch.float32, (f"note: the interpreter computes in fp32; {asked} inputs are generated as fp32",)
+    return IO_DTYPES[asked], ()

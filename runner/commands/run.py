@@ -1,0 +1,75 @@
+"""``run``: check, verify at a small size, time each stage and the whole op, draw the graph."""
+
+import json
+from pathlib import Path
+
+from .. import codes
+from ..errors import Diagnostic
+from ..generate import make_inputs
+from ..outcome import Outcome, Progress, finite
+from ..report_run import RunReport, document, run_lines, run_table
+from ..report_verify import document as verify_document
+from ..report_verify import verify_table
+from ..save_graph import save_svg
+from ..sequences import seqs_of
+from ..sizes import complete
+from ..timing import time_plan
+from ..verify import Verification, verify
+from ..workloads import SMALL
+from ._options import sizes_and_machine
+from ._subject import CommandSubject, subject
+
+NAME = "run"
+HELP = "check, verify at a small size, time every stage and the whole op, draw the graph"
+
+
+def arguments(parser) -> None:
+    parser.add_argument("pipeline", metavar="PIPE", help="a name in pipelines/, or a path")
+    sizes_and_machine(parser)
+    parser.add_argument("--out", default="out", metavar="DIR", help="where graph.svg and report.json go: DIR/PIPE/")
+
+
+def execute(args) -> Outcome:
+    progress = Progress()
+    what = subject(args)
+    plan, tensors, params, packing = what.op.prepare({**what.inputs, **what.params}, seqlens=what.seqlens)
+    checked = verify_small(what, progress)
+    if not checked.ok:
+        progress.done()
+        return failed(what, checked)
+    timings = time_plan(plan, tensors, params, seqs_of(packing, plan.sizes), progress)
+    progress.done()
+    folder = Path(args.out) / what.op.spec.name
+    folder.mkdir(parents=True, exist_ok=True)
+    picture, notes = save_svg(folder, plan, timings)
+    report = RunReport(plan, timings, checked, what.seqlens, (picture, folder / "report.json"), (*what.notes, *plan.notes, *notes))
+    (folder / "report.json").write_text(json.dumps(finite({"ok": True, **document(report), "errors": []}), indent=2) + "\n")
+    return Outcome(document(report), [run_table(report), *run_lines(report)])
+
+
+def verify_small(what: CommandSubject, progress) -> Verification:
+    """Verify on the same device, dtype and back end, where the float64 recurrence takes a moment only."""
+    graph = what.op.whole
+    sizes = {axis: SMALL[axis] for axis in graph.axis_names if axis in SMALL}
+    given = {axis: size for axis, size in plain_sizes(graph, what).items() if axis not in sizes}
+    sizes = complete(graph, {**given, **sizes})
+    inputs = make_inputs(graph, sizes, what.io, what.device)
+    return verify(what.op, inputs, params=what.params, progress=progress)
+
+
+def plain_sizes(graph, what: CommandSubject) -> dict[str, int]:
+    """The sizes of the real inputs, for axes that the small ones do not name."""
+    return {
+        axis: length
+        for name, x in what.inputs.items()
+        if x is not None
+        for axis, length in zip(graph.inputs[name].axes, x.shape)
+        if isinstance(axis, str) and axis not in ("N", "NT")
+    }
+
+
+def failed(what: CommandSubject, checked: Verification) -> Outcome:
+    bad = checked.first_bad
+    message = f"{bad.id}.{bad.value} is out of budget: {bad.verdict.why}; nothing was timed"
+    mark = what.op.spec.stages[bad.id].mark if bad.id in what.op.spec.stages else None
+    return Outcome(verify_document(checked), [verify_table(checked)], [Diagnostic(codes.OUT_OF_BUDGET, message, mark)], exit=1)

@@ -1,0 +1,33 @@
+"""``verify``: is the pipeline right here, stage by stage and as a whole?"""
+
+from .. import codes
+from ..errors import Diagnostic
+from ..generate import CASES
+from ..outcome import Outcome, Progress
+from ..report_verify import document, verify_table
+from ..verify import verify
+from ._options import sizes_and_machine
+from ._subject import subject
+
+NAME = "verify"
+HELP = "hold each stage against its float64 reference, then the op against its definition"
+
+
+def arguments(parser) -> None:
+    parser.add_argument("pipeline", metavar="PIPE", help="a name in pipelines/, or a path")
+    sizes_and_machine(parser)
+    parser.add_argument("--case", choices=CASES, default="typical", help="what the generated inputs are like")
+
+
+def execute(args) -> Outcome:
+    what, progress = subject(args), Progress()
+    result = verify(what.op, what.inputs, seqlens=what.seqlens, params=what.params, case=args.case, progress=progress)
+    progress.done()
+    table = [*what.notes, verify_table(result)]
+    if result.ok:
+        return Outcome(document(result), table)
+    bad = result.first_bad
+    place = f"stage {bad.id} ({bad.stage}), output {bad.value}" if bad.id != "op" else f"the op's output {bad.value}"
+    message = f"{place}, is the first out of budget: {bad.verdict.why}"
+    mark = what.op.spec.stages[bad.id].mark if bad.id in what.op.spec.stages else None
+    return Outcome(document(result), table, [Diagnostic(codes.OUT_OF_BUDGET, message, mark)], exit=1)

@@ -1,0 +1,60 @@
+"""A graph as a picture in one of three languages.
+
+    drawing = draw(graph, "svg", sizes=plan.sizes, times=times, io_dtype="bf16", backends=backends)
+    path = folder / f"graph.{drawing.suffix}"
+    path.write_text(drawing.text, encoding="utf-8", newline="\\n")
+    if drawing.note: ...                                           # why it is not the format that was asked for
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .draw_dot import dot_text
+from .draw_mermaid import mermaid_text
+from .draw_svg import svg_text
+from .graph import Graph
+from .layout import NoLayout, lay_out
+from .picture import picture
+
+FORMATS = ("svg", "dot", "mermaid")
+SUFFIXES = {"svg": "svg", "dot": "dot", "mermaid": "mmd"}
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """format: what text is in. note: why this is DOT though SVG was asked for, else None."""
+
+    text: str
+    format: str
+    note: str | None = None
+
+    @property
+    def suffix(self) -> str:
+        """What a file name ends with, without the dot."""
+        return SUFFIXES[self.format]
+
+
+def draw(
+    graph: Graph,
+    format: str = "svg",
+    *,
+    sizes: Mapping[str, int] | None = None,
+    times: Mapping[str, float] | None = None,
+    io_dtype: str | None = None,
+    backends: Mapping[str, str] | None = None,
+) -> Drawing:
+    """The graph as text, the same bytes for the same arguments.
+
+    format: one of FORMATS. sizes: axis -> number; an axis that is missing stays a name. times: node id -> latency
+    in ms. io_dtype: a key of dtypes.IO_DTYPES. backends: node id -> what runs it.
+    """
+    shown = picture(graph, sizes, times, io_dtype, backends)
+    if format == "mermaid":
+        return Drawing(mermaid_text(shown), format)
+    dot = dot_text(shown)
+    if format == "dot":
+        return Drawing(dot, format)
+    layout = lay_out(dot)
+    if isinstance(layout, NoLayout):
+        return Drawing(dot, "dot", f"no SVG, because Graphviz is missing here ({layout.reason}); this is the DOT text")
+    return Drawing(svg_text(shown, layout), format)

@@ -1,0 +1,92 @@
+"""A pipeline's ``definition`` on the runner's terms: typed against its inputs, evaluated in float64."""
+
+from collections.abc import Mapping
+
+import torch
+
+from . import codes
+from .definition import Definition, DefinitionError, Line, Problem, evaluate, parse_definition, typecheck
+from .errors import ChunkwiseError, Diagnostic
+from .graph import Graph
+from .marks import Mark
+from .sequences import Packing
+from .spec import DefinitionSpec, PipelineSpec, Written
+
+
+def block(spec: DefinitionSpec) -> dict:
+    """The definition as plain lines with their marks."""
+    return {
+        "state": {name: line(written) for name, written in spec.state.items()},
+        "let": [line(written) for written in spec.let],
+        "step": [line(written) for written in spec.step],
+        "final": {name: line(written) for name, written in spec.final.items()},
+        "dense": [line(written) for written in spec.dense],
+    }
+
+
+def line(written: Written) -> Line:
+    return Line(str(written.value), written.mark)
+
+
+def diagnostic(problem: Problem) -> Diagnostic:
+    mark = problem.line.where if problem.line else None
+    if isinstance(mark, Mark) and problem.start is not None:
+        mark = mark.within(problem.start, problem.end)
+    return Diagnostic(codes.DEFINITION, problem.message, mark, help=problem.help)
+
+
+def parsed(spec: PipelineSpec) -> Definition:
+    try:
+        return parse_definition({key: value for key, value in block(spec.definition).items() if value})
+    except DefinitionError as error:
+        raise ChunkwiseError(*map(diagnostic, error.problems)) from None
+
+
+def declared_axes(graph: Graph) -> dict[str, tuple]:
+    return {name: tuple(map(str, value.axes)) for name, value in graph.inputs.items()}
+
+
+def defaults(spec: PipelineSpec) -> dict[str, float]:
+    return {name: float(entry.default.value) for name, entry in spec.inputs.items() if entry.default is not None}
+
+
+def definition_errors(graph: Graph) -> list[Diagnostic]:
+    """What does not fit in the definition: syntax, names, shapes, outputs that it does not give."""
+    spec = graph.spec
+    if spec.definition is None:
+        return []
+    try:
+        definition = parsed(spec)
+        optional = [name for name, entry in spec.inputs.items() if entry.optional]
+        typecheck(definition, declared_axes(graph), tuple(spec.axes), tuple(spec.params), optional, tuple(defaults(spec)))
+    except ChunkwiseError as error:
+        return list(error.diagnostics)
+    except DefinitionError as error:
+        return [diagnostic(problem) for problem in error.problems]
+    given = {each.target.id for each in definition.step} | set(definition.finals)
+    return [
+        Diagnostic(codes.DEFINITION, f"the definition never says what the output {name} is", output.mark)
+        for name, output in spec.outputs.items()
+        if name not in given
+    ]
+
+
+def definition_outputs(
+    graph: Graph, inputs: Mapping[str, torch.Tensor | None], params: Mapping[str, float], sizes, packing: Packing | None
+) -> dict[str, torch.Tensor]:
+    """The outputs of the definition in float64, on the inputs' device."""
+    names = [name for name, source in graph.outputs.items() if source is not None]
+    axes = {name: sizes[name] for name in graph.axis_names if name in sizes and name not in ("NT",)}
+    try:
+        return evaluate(
+            parsed(graph.spec),
+            inputs,
+            declared=declared_axes(graph),
+            outputs=names,
+            params=params,
+            lengths=packing.on_host() if packing else None,
+            axes=axes,
+            defaults=defaults(graph.spec),
+        )
+    except DefinitionError as error:
+        raise ChunkwiseError(*map(diagnostic, error.problems)) from None

@@ -1,0 +1,112 @@
+"""A run as a table and as JSON."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from .dtypes import name_of
+from .environment import environment
+from .plan import Plan
+from .report_verify import document as verify_document
+from .report_verify import summary
+from .timing import StageTiming, Timing, Timings
+from .verify import Verification
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What ``run`` found. verification: at a small size, on the same device and back end."""
+
+    plan: Plan
+    timings: Timings
+    verification: Verification
+    seqlens: tuple[int, ...] | None
+    files: tuple[Path, ...]
+    notes: tuple[str, ...]
+
+
+def document(report: RunReport) -> dict:
+    timings, plan = report.timings, report.plan
+    return {
+        "pipeline": plan.graph.name,
+        "dtype": name_of(plan.io),
+        "backend": plan.backend,
+        "axes": dict(plan.sizes),
+        "seqlens": report.seqlens,
+        "stages": [stage_document(stage, timings) for stage in timings.stages],
+        "sum_of_stages_ms": timings.sum_of_stages_ms,
+        "gap_ms": timings.end_to_end.median_ms - timings.sum_of_stages_ms,
+        "end_to_end_ms": timings.end_to_end.median_ms,
+        "end_to_end_p20_ms": timings.end_to_end.p20_ms,
+        "end_to_end_p80_ms": timings.end_to_end.p80_ms,
+        "peak_mem_mb": timings.peak_mem_mb,
+        "timed_by": timings.how,
+        "verify": verify_document(report.verification)["verify"],
+        "environment": environment(plan.device),
+        "files": [str(path) for path in report.files],
+        "notes": list(report.notes),
+    }
+
+
+def stage_document(stage: StageTiming, timings: Timings) -> dict:
+    return {
+        "id": stage.id,
+        "stage": stage.stage,
+        "backend": stage.backend,
+        "latency_ms": stage.timing.median_ms,
+        "latency_p20_ms": stage.timing.p20_ms,
+        "latency_p80_ms": stage.timing.p80_ms,
+        "runs": stage.timing.runs,
+        "share_pct": timings.share_pct(stage),
+        "tflops": stage.tflops,
+        "gbps": stage.gbps,
+    }
+
+
+def run_table(report: RunReport):
+    from rich.table import Table
+
+    plan, timings = report.plan, report.timings
+    sizes = ", ".join(f"{axis}={size}" for axis, size in plan.sizes.items())
+    table = Table(title=f"{plan.graph.name}: {name_of(plan.io)}, {plan.device}, {sizes}", title_justify="left")
+    for name in ("stage", "uses", "back end"):
+        table.add_column(name)
+    for name in ("ms", "p20 - p80", "share", "TFLOP/s", "GB/s"):
+        table.add_column(name, justify="right")
+    for stage in timings.stages:
+        table.add_row(stage.id, stage.stage, stage.backend, *time_cells(stage.timing), f"{timings.share_pct(stage):.1f} %",
+                      rate(stage.tflops), rate(stage.gbps))
+    table.add_section()
+    total, whole = timings.sum_of_stages_ms, timings.end_to_end
+    table.add_row("sum of stages", "", "", milliseconds(total))
+    table.add_row("gap", "", "", milliseconds(whole.median_ms - total))
+    table.add_row("end to end", "", "", *time_cells(whole))
+    return table
+
+
+def run_lines(report: RunReport) -> list[str]:
+    """What stands below the table."""
+    timings = report.timings
+    lines = [f"timed by {timings.how}: medians; each stage alone, then the whole op"]
+    if timings.peak_mem_mb is not None:
+        lines.append(f"peak memory {timings.peak_mem_mb:.0f} MB above the inputs")
+    sizes = ", ".join(f"{axis}={size}" for axis, size in report.verification.sizes.items())
+    worst = max((row for row in report.verification.rows), key=lambda row: row.verdict.rel_l2_err / row.verdict.budget)
+    lines.append(
+        f"{summary(report.verification)}; at {sizes}; closest: {worst.id}.{worst.value} "
+        f"{worst.verdict.rel_l2_err:.1e} of {worst.verdict.budget:.1e}"
+    )
+    lines += [f"note: {note}" for note in report.notes]
+    lines += [f"wrote {path}" for path in report.files]
+    return lines
+
+
+def time_cells(timing: Timing) -> tuple[str, str]:
+    return milliseconds(timing.median_ms), f"{milliseconds(timing.p20_ms)} - {milliseconds(timing.p80_ms)}"
+
+
+def milliseconds(value: float) -> str:
+    return f"{value:.4f}" if abs(value) < 1 else f"{value:.3f}"
+
+
+def rate(value: float) -> str:
+    return f"{value:.1f}" if value >= 10 else f"{value:.3g}"

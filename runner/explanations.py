@@ -1,8 +1,11 @@
 """What each error code means, with an example and the way out: the text of ``chunkwise explain CODE``."""
 
 from dataclasses import dataclass
+from textwrap import fill
 
 from . import codes
+
+WIDTH = 100
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,8 @@ def explain(code: str) -> str:
     """The explanation of a code as text."""
     known, text = codes.CODES[code], EXPLANATIONS[code]
     example = "\n".join(f"    {line}" for line in text.example.splitlines())
-    return f"{code}: {known.title} (exit code {known.exit})\n\n{text.why}\n\n{example}\n\n{text.fix}"
+    why, fix = fill(text.why, WIDTH), text.fix if "\n" in text.fix else fill(text.fix, WIDTH)
+    return f"{code}: {known.title} (exit code {known.exit})\n\n{why}\n\n{example}\n\n{fix}"
 
 
 # fmt: off
@@ -107,7 +111,7 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
     codes.UNIT_NAME: (
         "Units are a closed list, in stages/_units.py: what the numbers of an edge mean is part of its type.",
         "g: {shape: B T HV, dtype: f32, unit: log2}",
-        "Choose a unit from the list; `chunkwise list --units` prints it with each unit's law.",
+        "Choose a unit from that file; the help names the nearest.",
     ),
     codes.LAW_TEXT: (
         "Value laws are a closed list: <= x, >= x, > x, x..y, unit_norm(AXIS), non_increasing(AXIS in chunk).",

@@ -10,7 +10,7 @@ def chunk_decay(g, g_gamma, i_h, bos, o_t, length, HV, C: tl.constexpr):
     o_c = tl.arange(0, C)
     n = tl.minimum(length - o_t, C)
     b_g = tl.zeros([C], dtype=tl.float32)
-    b_gl = 0.0
+    b_gl = tl.full([], 0.0, tl.float32)
     if g is not None:
         p_g = g + (bos + o_t) * HV + i_h
         b_g += tl.load(p_g + o_c * HV, mask=o_c < n, other=0.0)

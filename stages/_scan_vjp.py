@@ -4,7 +4,10 @@ import math
 
 import torch
 
+from ._contract import F32, Launch, Port, ceil_div
 from ._decay import per_key_head, per_value_head
+from ._scan import scan_configs
+from ._tiles import by_dtype, precision
 
 
 def scan_vjp(d_h, d_v_new, d_final_state, k, w, b, h, v_new, *, C):
@@ -44,3 +47,97 @@ def scan_vjp(d_h, d_v_new, d_final_state, k, w, b, h, v_new, *, C):
             dS = dS + d_h[:, n]
     grads = {name: torch.cat(found[::-1], dim=1) for name, found in parts.items()}
     return {**grads, "k": per_key_head(grads["k"], H), "initial_state": dS}
+
+
+SCRATCH = {
+    "d_s": Port("B NT HV K V", doc="the cotangent of the state that leaves each chunk"),
+    "dg_parts": Port("NK B T HV", F32, doc="d_g by tile of K"),
+}
+
+
+def scan_vjp_configs(axes, device):
+    """The reverse scan's tiles are the scan's; WK, WV tile the chunk-parallel kernel, NK counts its tiles of K."""
+    write = {
+        "WK": 64, "WK_F32": 32, "WV": 64, "WV_F32": 32, "write_warps": 8 if axes["C"] == 128 else 4, "write_stages": 2,
+        "write_stages_F32": 1, "NK": ceil_div(axes["K"], 32),
+    }  # fmt: skip
+    return [{**config, **write} for config in scan_configs(axes, device)]
+
+
+def scan_vjp_launches(
+    d_h, d_v_new, d_final_state, k, w, g, g_gamma, h, v_new, d_k, d_w, d_v, d_g, d_initial_state, d_s, dg_parts,
+    *, C, seqs, config,
+):  # fmt: skip
+    """The reverse scan, then each chunk by itself, then the sum of d_g's parts; what nobody asked for is left out."""
+    by_chunk = d_k is not None or d_w is not None or d_g is not None
+    exits = d_s if d_k is not None or d_g is not None or d_v is None else None
+    launches = []
+    if by_chunk or d_v is not None or d_initial_state is not None:
+        launches.append(
+            reverse_scan(
+                d_h, d_v_new, d_final_state, k, w, g, g_gamma, v_new, d_v, exits if by_chunk else None,
+                d_initial_state, C=C, seqs=seqs, config=config,
+            )
+        )  # fmt: skip
+    if by_chunk:
+        launches += write_vjp(
+            d_v_new, k, g, g_gamma, h, v_new, d_k, d_w, d_v, d_g, d_s, dg_parts, C=C, seqs=seqs, config=config
+        )
+    return launches
+
+
+def reverse_scan(
+    d_h, d_v_new, d_final_state, k, w, g, g_gamma, v_new, d_v, d_s, d_initial_state, *, C, seqs, config
+):  # fmt: skip
+    from ..kernels.chunk_delta_h_vjp import chunk_delta_h_reverse_kernel
+
+    (_, T, H, K), (HV, V) = k.shape, v_new.shape[2:]
+    BV = by_dtype(config, "BV", k.dtype, V)
+    return Launch(
+        chunk_delta_h_reverse_kernel,
+        grid=(seqs.N * HV * ceil_div(V, BV),),
+        args=dict(
+            k=k, w=w, g=g, g_gamma=g_gamma, d_h=d_h, d_v_new=d_v_new, d_final_state=d_final_state, d_v=d_v, d_s=d_s,
+            d_initial_state=d_initial_state, cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets,
+            T=T, NT=seqs.NT, H=H, HV=HV,
+        ),
+        constexprs=dict(
+            K=K, V=V, C=C, BK=by_dtype(config, "BK", k.dtype, K), BV=BV, PRECISION=precision(k.dtype)
+        ),
+        num_warps=by_dtype(config, "num_warps", k.dtype),
+        num_stages=by_dtype(config, "num_stages", k.dtype),
+    )  # fmt: skip
+
+
+def write_vjp(d_v_new, k, g, g_gamma, h, v_new, d_k, d_w, d_v, d_g, d_s, dg_parts, *, C, seqs, config):
+    from ..kernels.chunk_delta_h_vjp import chunk_delta_h_write_vjp_kernel
+
+    (B, T, H, K), (HV, V) = k.shape, v_new.shape[2:]
+    BK, BV = by_dtype(config, "WK", k.dtype, K), by_dtype(config, "WV", k.dtype, V)
+    NK = ceil_div(K, BK)
+    gate = None if d_g is None else d_g if NK == 1 else dg_parts
+    write = Launch(
+        chunk_delta_h_write_vjp_kernel,
+        grid=(B * seqs.NT * H * NK,),
+        args=dict(
+            k=k, v_new=v_new, g=g, g_gamma=g_gamma, h=h, d_v_new=d_v_new, d_v=d_v, d_s=d_s, d_k=d_k, d_w=d_w,
+            d_g=gate, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table, T=T, NT=seqs.NT, R=B * T, H=H, HV=HV,
+        ),
+        constexprs=dict(K=K, V=V, C=C, BK=BK, BV=BV, PRECISION=precision(k.dtype)),
+        num_warps=config["write_warps"],
+        num_stages=by_dtype(config, "write_stages", k.dtype),
+    )  # fmt: skip
+    return [write] if gate is d_g else [write, sum_parts(dg_parts, d_g, NK)]
+
+
+def sum_parts(parts, total, count, block=1024):
+    """total = the first ``count`` of ``parts`` added in order; parts [count or more, *total.shape], float32."""
+    from ..kernels.sum_parts import sum_parts_kernel
+
+    n = total.numel()
+    return Launch(
+        sum_parts_kernel,
+        grid=(ceil_div(n, block),),
+        args=dict(parts=parts, total=total, n=n),
+        constexprs=dict(PARTS=count, BLOCK=block),
+    )

@@ -13,7 +13,7 @@ import torch
 from ._contract import F32, Contract, Launcher, Port
 from ._decay import chunk_log_decay, per_value_head
 from ._scan import scan_configs, state_scan
-from ._scan_vjp import scan_vjp
+from ._scan_vjp import SCRATCH, scan_vjp, scan_vjp_configs, scan_vjp_launches
 from ._tiles import state_limits
 
 CONTRACT = Contract(
@@ -64,4 +64,15 @@ def launch(k, w, u, g, initial_state, h, v_new, final_state, *, C, seqs, config)
     return [state_scan(k, w, u, g, None, initial_state, h, v_new, final_state, C=C, seqs=seqs, config=config)]
 
 
+def vjp_launch(
+    d_h, d_v_new, d_final_state, k, w, g, h, v_new, d_k, d_w, d_u, d_g, d_initial_state, d_s, dg_parts,
+    *, C, seqs, config,
+):  # fmt: skip
+    return scan_vjp_launches(
+        d_h, d_v_new, d_final_state, k, w, g, None, h, v_new, d_k, d_w, d_u, d_g, d_initial_state, d_s, dg_parts,
+        C=C, seqs=seqs, config=config,
+    )  # fmt: skip
+
+
 LAUNCHERS = [Launcher("triton", launch, scan_configs, state_limits)]
+VJP_LAUNCHERS = [Launcher("triton", vjp_launch, scan_vjp_configs, state_limits, SCRATCH)]

@@ -13,7 +13,7 @@ import torch
 from ._contract import F32, Contract, Launcher, Port
 from ._decay import chunk_log_decay, per_value_head
 from ._scan import scan_configs, state_scan
-from ._scan_vjp import scan_vjp
+from ._scan_vjp import SCRATCH, scan_vjp, scan_vjp_configs, scan_vjp_launches
 from ._tiles import state_limits
 
 CONTRACT = Contract(
@@ -59,4 +59,14 @@ def launch(k, v, g, g_gamma, initial_state, h, final_state, *, C, seqs, config):
     return [state_scan(k, None, v, g, g_gamma, initial_state, h, None, final_state, C=C, seqs=seqs, config=config)]
 
 
+def vjp_launch(
+    d_h, d_final_state, k, v, g, g_gamma, h, d_k, d_v, d_g, d_initial_state, d_s, dg_parts, *, C, seqs, config
+):  # fmt: skip
+    return scan_vjp_launches(
+        d_h, None, d_final_state, k, None, g, g_gamma, h, v, d_k, None, d_v, d_g, d_initial_state, d_s, dg_parts,
+        C=C, seqs=seqs, config=config,
+    )  # fmt: skip
+
+
 LAUNCHERS = [Launcher("triton", launch, scan_configs, state_limits)]
+VJP_LAUNCHERS = [Launcher("triton", vjp_launch, scan_vjp_configs, state_limits, SCRATCH)]

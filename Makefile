@@ -80,19 +80,16 @@ setup:
 	@$(PY) -m pip install --quiet --no-build-isolation --no-deps -e . >&2
 else
 setup: $(READY) ## Make .venv (every target that needs it does so by itself)
-endif
 
-# Two makes at once take turns: the second waits for the lock, reads this file anew and finds nothing left to do.
-ifndef LOCKED
-LOCK := $(PYTHON) -c 'import fcntl, subprocess, sys; lock = open(sys.argv[1], "w"); \
-  fcntl.flock(lock, fcntl.LOCK_EX); sys.exit(subprocess.call(sys.argv[2:]))' .dev/setup.lock
 $(READY): pyproject.toml constraints.txt
+ifndef LOCKED
+# Two makes at once take turns: the second waits for the lock, reads this file anew and finds nothing left to do.
 	@mkdir -p .dev
-	@$(LOCK) $(MAKE) LOCKED=1 $(READY)
+	@$(PYTHON) -c 'import fcntl, subprocess, sys; lock = open(sys.argv[1], "w"); fcntl.flock(lock, fcntl.LOCK_EX); \
+	  sys.exit(subprocess.call(sys.argv[2:]))' .dev/setup.lock $(MAKE) LOCKED=1 $(READY)
 else
 # .unfinished becomes .ready as the last step: a set-up that was interrupted leaves it behind and starts over. It
 # keeps its time stamp, so that a change of the two files during the set-up counts.
-$(READY): pyproject.toml constraints.txt
 	@echo "setting up $(VENV), once: PyTorch is large, this takes a minute or more ..." >&2
 	@test ! -e $(VENV)/.unfinished || rm -rf $(VENV)
 	@rm -f $(READY) && mkdir -p $(VENV) && echo "$(CURDIR)" > $(VENV)/.unfinished
@@ -102,4 +99,5 @@ $(READY): pyproject.toml constraints.txt
 	@for part in kernels pipelines runner stages; do ln -sfn ../../$$part .dev/chunkwise/$$part; done
 	@mv $(VENV)/.unfinished $(READY)
 	@echo "$(VENV) is ready" >&2
+endif
 endif

@@ -77,7 +77,7 @@ need-pipe:
 
 ifeq ($(VENV),none)
 setup:
-	@$(PY) -m pip install --quiet --no-build-isolation --no-deps -e . >&2
+	@$(PY) -m pip install -q --no-build-isolation --no-deps -e . >&2
 else
 setup: $(READY) ## Make .venv (every target that needs it does so by itself)
 
@@ -94,7 +94,7 @@ else
 	@test ! -e $(VENV)/.unfinished || rm -rf $(VENV)
 	@rm -f $(READY) && mkdir -p $(VENV) && echo "$(CURDIR)" > $(VENV)/.unfinished
 	@$(PYTHON) -m venv $(VENV) >&2
-	@$(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' >&2
+	@$(PY) -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]' >&2
 	@mkdir -p .dev/chunkwise
 	@for part in kernels pipelines runner stages; do ln -sfn ../../$$part .dev/chunkwise/$$part; done
 	@mv $(VENV)/.unfinished $(READY)

@@ -3,6 +3,9 @@
 import math
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from chunkwise.runner.expression import (
     Binary,
     Call,
@@ -13,8 +16,6 @@ from chunkwise.runner.expression import (
     parse_expression,
     parse_statement,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 AXES = {"B": 1, "T": 130, "H": 2, "HV": 4, "K": 128, "C": 64}
 

@@ -1,8 +1,8 @@
-"""The op itself, token by token: a pipeline's ``definition:`` block, read, typed by named axes, evaluated in float64."""
+"""A pipeline's ``definition:`` block, the op itself token by token: read, typed by named axes, evaluated."""
 
 from .block import Definition, parse_definition
+from .check import Types, typecheck
 from .evaluate import evaluate
 from .problems import DefinitionError, Line, Problem
-from .types import Types, typecheck
 
 __all__ = ["Definition", "DefinitionError", "Line", "Problem", "Types", "evaluate", "parse_definition", "typecheck"]

@@ -5,13 +5,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import torch
 
 from .block import Definition
+from .check import check
 from .layout import DTYPE, Layout, layout_of, problem, sizes_of
 from .loop import run_loop
 from .lower import Lowering, lower
 from .problems import DefinitionError
 from .program import LOOP, SEQUENCE, TOKEN, Apply, Constant, Input, Program
 from .schedule import schedule
-from .types import Axes, check
+from .types import Axes
 
 Values = dict[int, torch.Tensor | float]
 

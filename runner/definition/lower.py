@@ -6,23 +6,10 @@ from dataclasses import dataclass, field
 from ..expression import Binary, Call, ExpressionError, Name, Node, Number, Unary
 from ..expression.number import binary_number, guarded
 from .block import Assignment, Definition
+from .builder import Builder, Dense, Diagonal, Outer, Value
 from .functions import FUNCTIONS, of_numbers
 from .problems import DefinitionError, problem_in
-from .program import (
-    HEAD,
-    LOOP,
-    SEQUENCE,
-    TOKEN,
-    Builder,
-    Dense,
-    Diagonal,
-    Input,
-    Outer,
-    Program,
-    State,
-    StateSlot,
-    Value,
-)
+from .program import HEAD, LOOP, SEQUENCE, TOKEN, Input, Program, State, StateSlot
 from .types import Axes, inner
 
 

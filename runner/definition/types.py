@@ -7,9 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..expression import Binary, Call, ExpressionError, Name, Node, Number, Unary, hint
-from .block import Assignment, Definition
 from .functions import DENSE, FUNCTIONS
-from .problems import DefinitionError, Line, Problem, problem_in
 
 LANES = ("B", "N", "T")
 HEADS = ("HV", "HQ", "H", "G")
@@ -25,15 +23,6 @@ class Type:
     axes: Axes = ()
     boolean: bool = False
     token: bool = False
-
-
-@dataclass(frozen=True)
-class Types:
-    """Inner axes by name: of the states, of every assigned value at the end of a step, of the final outputs."""
-
-    states: Mapping[str, Axes]
-    values: Mapping[str, Axes]
-    finals: Mapping[str, Axes]
 
 
 class Poisoned(Exception):
@@ -103,7 +92,7 @@ def type_of(node: Node, scope: Scope) -> Type:
         case Name():
             return scope.type_of(node)
         case Unary(operand=operand):
-            return _number(type_of(operand, scope), operand, "'-'")
+            return number(type_of(operand, scope), operand, "'-'")
         case Binary(op=op, left=left, right=right):
             types = type_of(left, scope), type_of(right, scope)
             return _matmul(node, *types) if op == "@" else _operator(node, *types)
@@ -112,7 +101,7 @@ def type_of(node: Node, scope: Scope) -> Type:
     raise TypeError(f"not a node: {node!r}")
 
 
-def _number(type: Type, node: Node, what: str) -> Type:
+def number(type: Type, node: Node, what: str) -> Type:
     if type.boolean:
         help = "turn it into a number by where(condition, 1, 0)"
         raise ExpressionError(f"{what} takes numbers, this is a comparison", node.start, node.end, help)
@@ -151,13 +140,13 @@ def _operator(node: Binary, left: Type, right: Type) -> Type:
                 )
         joined = _elementwise(node, f"{node.op!r}", (left, right))
         return Type(joined.axes, True, joined.token)
-    _number(left, node.left, f"{node.op!r}"), _number(right, node.right, f"{node.op!r}")
+    number(left, node.left, f"{node.op!r}"), number(right, node.right, f"{node.op!r}")
     joined = _elementwise(node, f"{node.op!r}", (left, right))
     return Type(joined.axes, node.op[0] in "<>=!", joined.token)
 
 
 def _matmul(node: Binary, left: Type, right: Type) -> Type:
-    _number(left, node.left, "'@'"), _number(right, node.right, "'@'")
+    number(left, node.left, "'@'"), number(right, node.right, "'@'")
     for type, part in ((left, node.left), (right, node.right)):
         if not type.axes:
             raise ExpressionError("'@' with a scalar", part.start, part.end, "a scalar multiplies with *")
@@ -196,10 +185,10 @@ def _call(node: Call, scope: Scope) -> Type:
         if not types[0].boolean:
             raise ExpressionError("where needs a comparison first", node.args[0].start, node.args[0].end)
         joined = _elementwise(node, name.id, types)
-        kinds = [_number(type, arg, name.id) for type, arg in zip(types[1:], node.args[1:], strict=True)]
+        kinds = [number(type, arg, name.id) for type, arg in zip(types[1:], node.args[1:], strict=True)]
         return Type(joined.axes, False, joined.token) if kinds else joined
     for type, arg in zip(types, node.args, strict=True):
-        _number(type, arg, name.id)
+        number(type, arg, name.id)
     if takes_axis:
         return _over_axis(node, types[0], keep=function.rule == "along")
     if function.rule == "map":
@@ -224,14 +213,15 @@ def _over_axis(node: Call, type: Type, keep: bool) -> Type:
     name, axis = node.function.id, node.axis
     if axis is None:
         raise ExpressionError(f"{name} without axis=", node.start, node.end, f"write {name}(x, axis=NAME)")
-    count = type.axes.count(axis.id)
-    if count != 1:
-        message = (
-            f"{axis.id!r} is no axis of {shown(type.axes)}"
-            if not count
-            else f"{axis.id!r} is twice in {shown(type.axes)}"
-        )
+    if axis.id not in type.axes:
+        message = f"{axis.id!r} is no axis of {shown(type.axes)}"
         raise ExpressionError(message, axis.start, axis.end, hint(axis.id, type.axes))
+    if type.axes.count(axis.id) > 1:
+        message, help = (
+            f"{axis.id!r} is twice in {shown(type.axes)}",
+            f"name a side with @ ones({axis.id}) or ones({axis.id}) @",
+        )
+        raise ExpressionError(message, axis.start, axis.end, help)
     return type if keep else Type(tuple(each for each in type.axes if each != axis.id), token=type.token)
 
 
@@ -249,125 +239,3 @@ def _shaping(node: Call, rule: str, types: list[Type]) -> Type:
 
 def _count(number: int, singular: str, plural: str | None = None) -> str:
     return f"{number} {singular if number == 1 else plural or singular + 's'}"
-
-
-@dataclass
-class _Pass:
-    """One reading of a definition, with some of the optional inputs absent."""
-
-    definition: Definition
-    scope: Scope
-    optional: Collection[str] | None
-    problems: list[Problem] = field(default_factory=list)
-    states: dict[str, Type] = field(default_factory=dict)
-
-    def run(self) -> Types:
-        definition, scope = self.definition, self.scope
-        scope.states = definition.states
-        for each in definition.let:
-            self.assign(each)
-        for name, initial in definition.states.items():
-            self.states[name] = self.guarded(initial.line, lambda initial=initial: self.initial(initial.value))
-        scope.values |= self.states
-        scope.later = {each.target.id for each in definition.step} - scope.values.keys()
-        for each in definition.step:
-            self.assign(each)
-        states = {name: type.axes for name, type in self.states.items() if type}
-        values = {name: type.axes for name, type in scope.values.items() if type}
-        finals = {name: states[final.state.id] for name, final in definition.finals.items() if final.state.id in states}
-        return Types(states, values, finals)
-
-    def guarded(self, line: Line, compute) -> Type | None:
-        try:
-            return compute()
-        except ExpressionError as error:
-            self.problems.append(problem_in(line, error))
-        except Poisoned:
-            pass
-        return None
-
-    def initial(self, node: Node) -> Type:
-        scope = self.scope
-        if isinstance(node, Name) and node.id in scope.inputs:
-            type = scope.inputs[node.id]  # absent: zero
-        else:
-            type = _number(type_of(node, scope), node, "a state")
-        if type.token:
-            raise ExpressionError("an initial state cannot differ from token to token", node.start, node.end)
-        return type
-
-    def assign(self, each: Assignment) -> None:
-        scope, target = self.scope, each.target
-        dropped = each.condition is not None and each.condition.id in scope.absent
-        type = self.guarded(each.line, lambda: self.assigned(each, dropped))
-        if not dropped:
-            scope.values[target.id] = type
-            scope.dropped.pop(target.id, None)
-        elif target.id not in scope.values:
-            scope.dropped[target.id] = each.condition.id
-
-    def assigned(self, each: Assignment, dropped: bool) -> Type | None:
-        scope, target = self.scope, each.target
-        if each.condition is not None:
-            self.check_condition(each.condition)
-        if dropped:
-            return None
-        if target.id in scope.params or target.id in scope.axes:
-            kind = "parameter" if target.id in scope.params else "axis"
-            raise ExpressionError(
-                f"{target.id!r} is a {kind}".replace("a axis", "an axis"), target.start, target.end, "take another name"
-            )
-        type = type_of(each.value, scope)
-        state = self.states.get(target.id)
-        if state is not None and (state.axes != type.axes or type.boolean):
-            got = "a comparison" if type.boolean else shown(type.axes)
-            message = f"state {target.id!r} is {shown(state.axes)}, this line gives {got}"
-            help = "transpose(x) swaps two axes" if len(type.axes) == 2 and type.axes == state.axes[::-1] else None
-            raise ExpressionError(message, each.value.start, each.value.end, help)
-        return type
-
-    def check_condition(self, condition: Name) -> None:
-        if condition.id not in self.scope.inputs:
-            help = hint(condition.id, self.scope.inputs)
-            raise ExpressionError(f"no input {condition.id!r}", condition.start, condition.end, help)
-        if self.optional is not None and condition.id not in self.optional:
-            raise ExpressionError(f"input {condition.id!r} is never absent", condition.start, condition.end)
-
-
-def check(
-    definition: Definition,
-    inputs: Mapping[str, Axes],
-    axes: Collection[str] = (),
-    params: Collection[str] = (),
-    absent: Collection[str] = (),
-    optional: Collection[str] | None = None,
-) -> tuple[Types, list[Problem]]:
-    """One reading with exactly these inputs absent (those with a default are not)."""
-    types = {name: Type(inner(shape), token="T" in shape) for name, shape in inputs.items()}
-    known = {axis for shape in inputs.values() for axis in shape} | set(axes)
-    absent = {name for name in absent if name not in definition.initial_inputs}
-    reading = _Pass(definition, Scope(types, params, known, absent), optional)
-    return reading.run(), reading.problems
-
-
-def typecheck(
-    definition: Definition,
-    inputs: Mapping[str, Axes],
-    axes: Collection[str] = (),
-    params: Collection[str] = (),
-    optional: Collection[str] = (),
-    defaults: Collection[str] = (),
-) -> Types:
-    """The inner axes of everything, with all inputs given.
-
-    inputs: name -> declared axes, lanes and heads included. axes: further axis names (``C``, derived ones).
-    optional: inputs that may be absent; each is also tried absent alone, and all together. defaults: those of
-    them that then have a value. Raises DefinitionError with every problem.
-    """
-    types, problems = check(definition, inputs, axes, params, (), optional)
-    gone = [name for name in optional if name not in defaults]
-    for absent in [(name,) for name in gone] + [gone]:
-        problems += check(definition, inputs, axes, params, absent, optional)[1]
-    if problems:
-        raise DefinitionError({(id(each.line), each.start, each.message): each for each in problems}.values())
-    return types

@@ -98,8 +98,12 @@ def guarded(node: Node, compute: Callable):
 
 
 def hint(name: str, known: Iterable[str]) -> str | None:
+    """``did you mean X?``; of names that differ in case alone, the one whose case is nearer."""
     close = nearest(name, known)
-    return f"did you mean {close}?" if close else None
+    if close is None:
+        return None
+    twins = sorted(each for each in known if each.lower() == close.lower())
+    return f"did you mean {max(twins, key=lambda each: sum(letter in each for letter in name))}?"
 
 
 def _function(node: Call) -> Callable:

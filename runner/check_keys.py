@@ -8,7 +8,7 @@ from .errors import Diagnostic, Note, quoted
 from .hints import nearest
 from .marks import Mark
 from .spec_keys import NAME, Flag, Kind, Many, Named, Rule, Table
-from .yaml_text import List, Map, Node, Scalar
+from .yaml_nodes import List, Map, Node, Scalar
 
 
 def check(node: Node, kind: Kind, path: str, owner: Mark) -> list[Diagnostic]:

@@ -13,7 +13,8 @@ from .errors import ChunkwiseError, Diagnostic, Note, by_place, quoted
 from .marks import Mark
 from .spec import DefinitionSpec, EdgeSpec, InputSpec, OutputSpec, PipelineSpec, StageSpec, Written
 from .spec_keys import FAMILY, PIPELINE, VERSIONS
-from .yaml_text import Entry, List, Map, Node, Scalar, parse_tree
+from .yaml_nodes import Entry, List, Map, Node, Scalar
+from .yaml_text import parse_tree
 
 
 def read_spec(path: str | Path) -> PipelineSpec:
@@ -30,8 +31,13 @@ def parse_spec(text: bytes | str, file: str) -> PipelineSpec:
     errors += check(root, PIPELINE, "", first)
     errors += names_twice(root)
     if errors:
-        raise ChunkwiseError(*by_place(errors))
+        raise ChunkwiseError(*by_place(once(errors)))
     return pipeline(root, file, first)
+
+
+def once(errors: list[Diagnostic]) -> list[Diagnostic]:
+    """errors without those that an alias repeats: the same at the same place, for another part of the file."""
+    return list({(each.code, each.mark, each.help): each for each in reversed(errors)}.values())[::-1]
 
 
 def version_error(root: Node) -> Diagnostic | None:

@@ -19,6 +19,12 @@ class Mark:
         """What marks are sorted by."""
         return self.file, self.line, self.column
 
+    @property
+    def source(self) -> str | None:
+        """The marked line without its line break, None if the mark carries no text for it."""
+        lines = self.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        return lines[self.line - 1] if self.text and 0 < self.line <= len(lines) else None
+
     def within(self, start: int, end: int) -> "Mark":
         """The part of a one-line mark from character offset start to end inside it."""
         column = self.column + start

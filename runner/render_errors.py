@@ -50,7 +50,7 @@ def note_lines(note: Note, paint) -> list[str]:
     head = paint("note", "note") + f": {visible(note.text)}"
     if note.mark is None:
         return [head]
-    source = source_line(note.mark)
+    source = note.mark.source
     if source is None or len(source) > WIDTH:
         return [f"{head} ({place(note.mark)})"]
     return [head, *frame(note.mark, None, lambda text: paint(text, "frame"), lambda text: paint(text, "note"))]
@@ -60,7 +60,7 @@ def frame(mark: Mark, label: str | None, paint_frame, paint_caret) -> list[str]:
     """Place, source line and caret line. Without the file's text, the place alone."""
     gutter = " " * len(str(mark.line))
     arrow = f"{gutter}{paint_frame('-->')} {place(mark)}"
-    source = source_line(mark)
+    source = mark.source
     if source is None:
         return [arrow]
     text, offset, length = window(source, mark)
@@ -71,12 +71,6 @@ def frame(mark: Mark, label: str | None, paint_frame, paint_caret) -> list[str]:
         f"{paint_frame(f'{mark.line} |')} {text}".rstrip(),
         f"{paint_frame(f'{gutter} |')} {' ' * offset}{caret}",
     ]
-
-
-def source_line(mark: Mark) -> str | None:
-    """The marked line without its line break, None if the mark carries no text for it."""
-    lines = mark.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    return lines[mark.line - 1] if mark.text and 0 < mark.line <= len(lines) else None
 
 
 def window(source: str, mark: Mark) -> tuple[str, int, int]:

@@ -8,8 +8,7 @@ control characters, and what lies beyond the limits. Lines and columns start at 
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 import yaml
 
@@ -17,48 +16,12 @@ from .codes import DUPLICATE_KEY, EMPTY, ENCODING, LIMIT, WRONG_KIND, YAML_FEATU
 from .decode_text import UNPRINTABLE, decode
 from .errors import ChunkwiseError, Diagnostic, Note, quoted
 from .marks import Mark
+from .yaml_nodes import Entry, List, Map, Node, Scalar, is_cut, together
 from .yaml_scalars import resolve
 
 MAX_DEPTH = 32
 MAX_NODES = 10_000
 """Nodes of a file, an alias counted as everything that it stands for."""
-
-
-@dataclass(frozen=True, eq=False)
-class Scalar:
-    """value: as the core schema reads it. text: its characters.
-
-    verbatim: the file holds these very characters at mark, so that ``mark.within`` is exact. For a quoted scalar
-    the mark is then the part between the quotes.
-    """
-
-    mark: Mark
-    value: str | int | float | bool | None
-    text: str
-    verbatim: bool
-
-
-@dataclass(frozen=True, eq=False)
-class Entry:
-    key: Scalar
-    value: "Node"
-
-
-@dataclass(frozen=True, eq=False)
-class Map:
-    """entries: key text -> entry, in the file's order."""
-
-    mark: Mark
-    entries: Mapping[str, Entry]
-
-
-@dataclass(frozen=True, eq=False)
-class List:
-    mark: Mark
-    items: tuple["Node", ...]
-
-
-Node = Scalar | Map | List
 
 
 def parse_tree(data: bytes | str, file: str) -> tuple[Node, list[Diagnostic]]:
@@ -92,7 +55,7 @@ class Composer:
         self.events, self.text, self.file = events, text, file
         self.errors: list[Diagnostic] = []
         self.anchors: dict[str, Node | None] = {}
-        self.extent: dict[int, tuple[int, int]] = {}
+        self.extent: dict[Node, tuple[int, int]] = {}
         self.seen = 0
 
     def mark(self, start: yaml.Mark, end: yaml.Mark | None = None) -> Mark:
@@ -132,10 +95,10 @@ class Composer:
         if isinstance(event, yaml.ScalarEvent):
             node, inner = self.scalar(event), ()
         elif isinstance(event, yaml.MappingStartEvent):
-            node = self.map(event, depth)
+            node = self.mapping(event, depth)
             inner = [part for each in node.entries.values() for part in (each.key, each.value)]
         else:
-            node = self.list(event, depth)
+            node = self.sequence(event, depth)
             inner = node.items
         self.measure(node, inner)
         if event.anchor is not None:
@@ -143,9 +106,9 @@ class Composer:
         return node
 
     def measure(self, node: Node, inner: Iterable[Node]):
-        sizes = [self.extent[id(each)] for each in inner]
+        sizes = [self.extent.get(each, (1, 1)) for each in inner]
         count, height = 1 + sum(size for size, _ in sizes), 1 + max((tall for _, tall in sizes), default=0)
-        self.extent[id(node)] = count, height
+        self.extent[node] = count, height
         self.within_limits(count, 1, node.mark)
 
     def within_limits(self, count: int, depth: int, mark: Mark):
@@ -160,7 +123,7 @@ class Composer:
         node = self.anchors[name]
         if node is None:
             self.stop(YAML_SYNTAX, f"alias {quoted(name)} stands inside its own anchor", mark)
-        self.within_limits(0, depth + self.extent[id(node)][1] - 1, mark)
+        self.within_limits(0, depth + self.extent[node][1] - 1, mark)
         return node
 
     def scalar(self, event: yaml.ScalarEvent) -> Scalar:
@@ -179,19 +142,34 @@ class Composer:
             return Scalar(mark, resolve(text) if plain else text, text, verbatim)
         except OverflowError as error:
             self.error(LIMIT, str(error), mark)
-            return Scalar(mark, 0, text, verbatim)
+            return Scalar(mark, 1, text, verbatim)
 
-    def list(self, event: yaml.SequenceStartEvent, depth: int) -> List:
+    def sequence(self, event: yaml.SequenceStartEvent, depth: int) -> List:
         items = []
         while not self.events.check_event(yaml.SequenceEndEvent):
             items.append(self.node(depth + 1, event.flow_style))
         end = self.events.get_event()
-        for item in items[:-1] if event.flow_style else ():
-            if isinstance(item, Scalar) and item.text.count("(") > item.text.count(")"):
-                self.error(YAML_SYNTAX, f"the comma after {quoted(item.text)} ends the item", item.mark, LIST_COMMA)
-        return List(self.mark(event.start_mark, end.end_mark), tuple(items))
+        mark = self.mark(event.start_mark, end.end_mark)
+        return List(mark, tuple(self.whole_items(items) if event.flow_style else items))
 
-    def map(self, event: yaml.MappingStartEvent, depth: int) -> Map:
+    def whole_items(self, items: list[Node]) -> list[Node]:
+        """items with those put together again that a comma inside parentheses has cut."""
+        whole: list[Node] = []
+        for item in items:
+            if whole and is_cut(whole[-1]) and isinstance(item, Scalar):
+                if not any(each.mark.place == whole[-1].mark.place for each in self.errors):
+                    self.error(
+                        YAML_SYNTAX,
+                        f"the comma after {quoted(whole[-1].text)} ends the item",
+                        whole[-1].mark,
+                        LIST_COMMA,
+                    )
+                whole[-1] = together(whole[-1], item)
+            else:
+                whole.append(item)
+        return whole
+
+    def mapping(self, event: yaml.MappingStartEvent, depth: int) -> Map:
         entries: dict[str, Entry] = {}
         while not self.events.check_event(yaml.MappingEndEvent):
             key = self.node(depth + 1, event.flow_style)
@@ -211,10 +189,13 @@ class Composer:
         return nothing and self.text[event.start_mark.index - 1] != ":"
 
     def split_entry(self, key: Scalar, entries: dict[str, Entry]):
+        """A key without a colon. Where a comma inside parentheses made it, its value is put together again."""
         before = list(entries.values())[-1] if entries else None
         help = "in { } a comma ends an entry: write text that holds a comma in quotes"
-        if before and isinstance(before.value, Scalar) and before.value.text.count("(") > before.value.text.count(")"):
-            help += f', as in {before.key.text}: "{before.value.text}, {key.text}"'
+        if before and is_cut(before.value):
+            value = together(before.value, key)
+            entries[before.key.text] = Entry(before.key, value)
+            help += f', as in {before.key.text}: "{value.text}"'
         self.error(YAML_SYNTAX, f"the entry {quoted(key.text)} has no colon", key.mark, help)
 
     def key_is_good(self, key: Node, entries: dict[str, Entry]) -> bool:
@@ -245,7 +226,7 @@ SYNTAX_HELP = (
     (r"but got '<stream end>'", "a bracket was opened and not closed"),
     (r"mapping values are not allowed here", 'write text that holds ": " in quotes'),
     (r"character '\\t'", "indent and separate with spaces; a tab stands only in comments and quotes"),
-    (r"expected ',' or '[}\]]'", "write text that holds one of , : [ ] { } # in quotes"),
+    (r"expected ',' or '[}\]]'", "close the bracket, or write text that holds one of , : [ ] { } # in quotes"),
     (r"could not find expected ':'", "a key is followed by a colon and a space"),
     (r"found unexpected end of stream", "a quote was opened and not closed"),
     (r"expected <block end>", "the entries of one mapping start in the same column"),

@@ -9,7 +9,8 @@ from chunkwise.runner.errors import ChunkwiseError
 from chunkwise.runner.load_spec import parse_spec
 from chunkwise.runner.schema import COMMAND, FILE, as_text, main, pipeline_schema
 from chunkwise.runner.stage_library import find_stages
-from chunkwise.runner.yaml_text import List, Map, parse_tree
+from chunkwise.runner.yaml_nodes import List, Map
+from chunkwise.runner.yaml_text import parse_tree
 
 SHIPPED = sorted(FILE.parent.glob("*.yaml"))
 

@@ -3,7 +3,7 @@
     <= 0    >= 0    > 0    0..1    -5..0      an interval
     unit_norm(K)                              L2 norm over the axis at most 1: 1 for a row that carries
                                               something, 0 for padding
-    non_increasing(T in chunk)                never rises along T inside a chunk
+    non_increasing(T in chunk)                starts at 0 or below and never rises along T inside a chunk
 
 One law serves three times: it shapes generated inputs (``sample``), finds a violation at run time
 (``violations``), and stands in the documentation (``Law.words``).
@@ -35,12 +35,14 @@ class Law:
             return f"every value is {self.text}" if ".." not in self.text else f"every value lies in {self.text}"
         if self.kind == "unit_norm":
             return f"the L2 norm over {self.axis} is 1 (0 for a padding row)"
-        return f"values never rise along {self.axis} inside a chunk"
+        return f"along {self.axis} inside a chunk, values start at 0 or below and never rise"
 
     def implies(self, other: "Law") -> bool:
         if self.kind == other.kind == "interval":
             above = self.low > other.low or (self.low == other.low and self.open_low >= other.open_low)
             return above and self.high <= other.high
+        if self.kind == "non_increasing" and other.kind == "interval":
+            return other.low == -INF and other.high >= 0
         return self.kind == other.kind and self.axis == other.axis
 
 
@@ -79,7 +81,7 @@ def violations(law: Law, x: torch.Tensor, axes: tuple[str, ...], C: int) -> torc
     inside = inside.view([-1 if i == dim else 1 for i in range(x.dim())])
     later, earlier = x.narrow(dim, 1, max(x.shape[dim] - 1, 0)), x.narrow(dim, 0, max(x.shape[dim] - 1, 0))
     rises.narrow(dim, 1, max(x.shape[dim] - 1, 0)).copy_(inside & ~(later <= earlier))
-    return rises | x.isnan()
+    return rises | ~(x <= 0)
 
 
 def sample(law: Law, noise: torch.Tensor, axes: tuple[str, ...]) -> torch.Tensor:

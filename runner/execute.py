@@ -29,7 +29,7 @@ def execute(
     observe: Observer = run_step,
     make: Maker = torch.empty,
 ) -> Values:
-    """The pipeline's outputs by name; those not wanted or absent are None.
+    """The plan's results by name. tensors: the graph's inputs, and whatever else the plan was given.
 
     observe: is handed each step, a function that runs it (any number of times, on the same buffers), and its
     output tensors by port: timing, probes and verification hang in here.
@@ -43,9 +43,9 @@ def execute(
             values.update({step.node.outputs[port]: x for port, x in outputs.items()})
             for name in step.release:
                 values.pop(name, None)
-        outputs = {name: values.get(plan.graph.outputs[name]) if name in plan.wanted else None for name in plan.graph.outputs}
-        clear_rest(plan, outputs, seqs)
-    return outputs
+        results = {name: values[value] for name, value in plan.results.items()}
+        clear_rest(plan, results, seqs)
+    return results
 
 
 def allocate(buffers: Mapping[str, Buffer | None], device: torch.device, make: Maker) -> Values:
@@ -87,16 +87,17 @@ def launch_all(launches) -> None:
             )
 
 
-def clear_rest(plan: Plan, outputs: Values, seqs: Seqs) -> None:
-    """Rows past the last sequence and chunk slots not used are exactly 0 in what leaves the pipeline."""
+def clear_rest(plan: Plan, results: Values, seqs: Seqs) -> None:
+    """Rows past the last sequence and chunk slots not used are exactly 0 in what leaves the plan."""
     if not seqs.packed:
         return
     tokens = sum(seqs.lengths)
     slots = sum(-(-length // seqs.C) for length in seqs.lengths)
-    for name, x in outputs.items():
-        if x is None:
+    for name, x in results.items():
+        value = plan.graph.values[plan.results[name]]
+        if x is None or value.producer is None:
             continue
-        axes = plan.graph.values[plan.graph.outputs[name]].axes
+        axes = value.axes
         for axis, used, size in (("T", tokens, seqs.T), ("NT", slots, seqs.NT)):
             if axis in axes and used < size:
                 x.narrow(axes.index(axis), used, size - used).zero_()

@@ -75,7 +75,8 @@ class Op:
 
     def __call__(self, *, cu_seqlens=None, seqlens=None, outputs=None, **given):
         plan, tensors, params, packing = self.prepare(given, cu_seqlens, seqlens, outputs)
-        return self.result(**execute(plan, tensors, params, seqs_of(packing, plan.sizes)))
+        results = execute(plan, tensors, params, seqs_of(packing, plan.sizes))
+        return self.result(**{name: results.get(name) for name in self.spec.outputs})
 
     def with_axes(self, sizes: Mapping[str, int]) -> "Op":
         """The same op with other sizes for the axes that its file fixes, e.g. ``{"C": 32}``."""
@@ -103,8 +104,9 @@ class Op:
 
     def plan(self, graph: Graph, sizes, io, device, wanted: frozenset[str], packed: bool) -> Plan:
         backend = resolve_backend(self.backend, device, io)
+        results = {name: value for name, value in graph.outputs.items() if value and name in wanted}
         key = (graph.absent, tuple(sizes.items()), io, device, wanted, packed, backend)
-        return self.plans.get(key, lambda: make_plan(graph, sizes, io, backend, device, wanted))
+        return self.plans.get(key, lambda: make_plan(graph, sizes, io, backend, device, results))
 
     def split(self, given: Mapping) -> tuple[dict[str, torch.Tensor | None], dict[str, float]]:
         """Tensors and params of a call; unknown names and missing inputs are refused."""

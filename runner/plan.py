@@ -1,15 +1,15 @@
 """A graph with numbers and a device: which implementation runs each node, with which configuration and buffers."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import torch
 
-from ..stages._contract import Config, Launcher
+from ..stages._contract import Config, Launcher, Port
 from . import codes
 from .dtypes import name_of, port_dtype
 from .errors import ChunkwiseError, Diagnostic
-from .graph import Graph, Node
+from .graph import Graph, Node, Value
 from .sizes import local_sizes, shape, size_errors
 
 BACKENDS = ("auto", "triton", "reference", "interpret")
@@ -47,14 +47,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """steps in running order. backend: triton, reference or interpret. io: the IO dtype. notes: what a user should know."""
+    """steps in running order. backend: triton, reference or interpret. io: the IO dtype.
+
+    results: result name -> the value it is. notes: what a user should know.
+    """
 
     graph: Graph
     sizes: Mapping[str, int]
     io: torch.dtype
     backend: str
     device: torch.device
-    wanted: frozenset[str]
+    results: Mapping[str, str]
     steps: tuple[Step, ...]
     notes: tuple[str, ...]
 
@@ -68,53 +71,64 @@ def device_class(device: torch.device) -> str:
 
 
 def make_plan(
-    graph: Graph, sizes: Mapping[str, int], io: torch.dtype, backend: str, device: torch.device, wanted: frozenset[str]
+    graph: Graph,
+    sizes: Mapping[str, int],
+    io: torch.dtype,
+    backend: str,
+    device: torch.device,
+    results: Mapping[str, str],
+    given: Collection[str] = (),
 ) -> Plan:
-    """Raises ChunkwiseError when a constraint is broken or a kernel was asked for that refuses these sizes."""
+    """The steps that make some values of a graph out of others.
+
+    results: name -> value to make. given: values that are there already, besides the graph's inputs.
+    Raises ChunkwiseError when a constraint is broken or a kernel was asked for that refuses these sizes.
+    """
     found = size_errors(graph, sizes)
     if found:
         raise ChunkwiseError(*found)
-    needed = needed_values(graph, wanted)
-    last_reader = {name: node.id for node in graph.nodes.values() for name in node.inputs.values() if name}
-    kept = {graph.outputs[name] for name in wanted}
-    steps, notes = [], []
-    for node in graph.nodes.values():
-        if not needed & set(node.outputs.values()):
-            continue
+    needed = needed_values(graph, set(results.values()), set(given))
+    nodes = [node for node in graph.nodes.values() if needed & (set(node.outputs.values()) - set(given))]
+    last_reader = {name: node.id for node in nodes for name in node.inputs.values() if name}
+    steps, kept = [], set(results.values())
+    for node in nodes:
+        release = tuple(n for n in dict.fromkeys(node.inputs.values()) if n and last_reader[n] == node.id and n not in kept)
         try:
-            steps.append(make_step(node, sizes, io, backend, device, needed, last_reader, kept))
+            steps.append(make_step(graph, node, sizes, io, backend, device, needed - set(given), release))
         except ChunkwiseError as error:
             found += error.diagnostics
     if found:
         raise ChunkwiseError(*found)
-    notes += [f"{step.node.id}: {step.why}" for step in steps if step.why]
-    return Plan(graph, dict(sizes), io, backend, device, wanted, tuple(steps), tuple(notes))
+    notes = tuple(f"{step.node.id}: {step.why}" for step in steps if step.why)
+    return Plan(graph, dict(sizes), io, backend, device, dict(results), tuple(steps), notes)
 
 
-def needed_values(graph: Graph, wanted: frozenset[str]) -> set[str]:
-    """Values that some wanted output depends on."""
-    needed = {graph.outputs[name] for name in wanted} - {None}
+def needed_values(graph: Graph, wanted: set[str], given: set[str]) -> set[str]:
+    """Values that the wanted ones depend on, going no further back than what is given."""
+    needed = set(wanted)
     for node in reversed(graph.nodes.values()):
-        if needed & set(node.outputs.values()):
+        if (needed - given) & set(node.outputs.values()):
             needed |= {name for name in node.inputs.values() if name}
     return needed
 
 
-def make_step(node: Node, sizes, io, backend, device, needed, last_reader, kept) -> Step:
+def make_step(graph: Graph, node: Node, sizes, io, backend, device, needed: set[str], release) -> Step:
     axes = local_sizes(node, sizes)
     launcher, why = choose(node, axes, backend, device)
     config = launcher.configs(axes, device_class(device))[0] if launcher else {}
-    contract = node.stage.contract
     outputs = {
-        port: buffer(contract.outputs[port], {**axes}, io) if name in needed else None
+        port: buffer_of(graph.values[name], sizes, io) if name in needed else None
         for port, name in node.outputs.items()
     }
-    scratch = {name: buffer(port, {**axes, **config}, io) for name, port in launcher.scratch.items()} if launcher else {}
-    release = tuple(name for name in set(node.inputs.values()) if name and last_reader[name] == node.id and name not in kept)
+    scratch = {name: scratch_buffer(port, {**axes, **config}, io) for name, port in launcher.scratch.items()} if launcher else {}
     return Step(node, launcher, config, axes, outputs, scratch, release, why)
 
 
-def buffer(port, sizes: Mapping[str, int], io: torch.dtype) -> Buffer:
+def buffer_of(value: Value, sizes: Mapping[str, int], io: torch.dtype) -> Buffer:
+    return Buffer(shape(value.axes, sizes), port_dtype(value.dtype, io))
+
+
+def scratch_buffer(port: Port, sizes: Mapping[str, int], io: torch.dtype) -> Buffer:
     terms = [int(axis) if axis.isdigit() else axis for axis in port.axes]
     return Buffer(shape(terms, sizes), port_dtype(port.dtype, io))
 

@@ -13,7 +13,7 @@ import torch
 
 from ..stages._seqs import Seqs
 from .execute import execute
-from .plan import Plan, Step, buffer
+from .plan import Plan, Step, buffer_of
 from .sizes import number
 
 CACHE_BYTES = 256 * 2**20
@@ -94,11 +94,8 @@ def stage_timing(plan: Plan, step: Step, timing: Timing, params) -> StageTiming:
 
 def moved_bytes(plan: Plan, step: Step) -> int:
     """Each input read once, each output written once."""
-    contract, total = step.node.stage.contract, 0
-    for port, name in step.node.inputs.items():
-        if name:
-            total += nbytes(buffer(contract.inputs[port], step.axes, plan.io))
-    return total + sum(nbytes(b) for b in step.outputs.values() if b)
+    read = [buffer_of(plan.graph.values[name], plan.sizes, plan.io) for name in step.node.inputs.values() if name]
+    return sum(map(nbytes, read)) + sum(nbytes(b) for b in step.outputs.values() if b)
 
 
 def nbytes(b) -> int:

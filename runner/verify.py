@@ -201,7 +201,8 @@ def run_alone(subject: Subject, node: Node, inputs: Mapping) -> dict[str, torch.
     single = Graph(
         plan.graph.spec, plan.graph.absent, {}, plan.graph.values, {node.id: node}, {name: name for name in node.outputs.values()}
     )
-    alone = make_plan(single, plan.sizes, plan.io, plan.backend, plan.device, frozenset(node.outputs.values()))
+    names = {name: name for name in node.outputs.values()}
+    alone = make_plan(single, plan.sizes, plan.io, plan.backend, plan.device, names)
     outputs, run = prepare(alone.steps[0], alone, dict(inputs), subject.params, subject.seqs, nan_filled)
     run()
     return outputs

@@ -81,22 +81,32 @@ def cluster(phase: str, boxes: list[str]) -> list[str]:
 
 
 def tensor_node(box: TensorBox) -> str:
-    style = {"label": Raw("\\n".join(literal(line) for line in tensor_lines(box))), "tooltip": box.tip}
+    label = Raw("\\n".join(literal(line) for line in tensor_lines(box)))
+    style = {"label": label, "tooltip": box.tip, "height": "0"}
     if box.kind == VALUE:
-        return statement(quoted(node_name(box.kind, box.name)), style | {"shape": "none", "width": "0", "height": "0", "margin": "0.05,0.03"})
-    fill, line = (palette.INPUT, palette.INPUT_LINE) if box.kind == INPUT else (palette.OUTPUT, palette.OUTPUT_LINE)
-    dashes = "" if box.state == PLAIN else ",dashed"
-    style |= {"shape": "box", "style": f"rounded,filled{dashes}", "fillcolor": fill, "color": line, "margin": "0.1,0.06"}
-    style |= {"width": inches(box.name), "height": "0"}
+        style |= {"shape": "none", "width": "0", "margin": "0.05,0.03"}
+    else:
+        fill, line = tensor_colours(box)
+        style |= {"shape": "box", "width": inches(box.name), "margin": "0.1,0.08", "fillcolor": fill, "color": line}
+        style["style"] = "rounded,filled" + ("" if box.state == PLAIN else ",dashed")
     if box.kind == OUTPUT:
         style["peripheries"] = "2"
     if box.state == ABSENT:
-        style |= {"fillcolor": palette.PAGE, "color": palette.FAINT_LINE, "fontcolor": palette.FAINT_TEXT}
+        style["fontcolor"] = palette.FAINT_TEXT
     return statement(quoted(node_name(box.kind, box.name)), style)
 
 
+def tensor_colours(box: TensorBox) -> tuple[str, str]:
+    """Ground and line."""
+    if box.state == ABSENT:
+        return palette.PAGE, palette.FAINT_LINE
+    if box.kind == INPUT:
+        return palette.INPUT, palette.INPUT_LINE
+    return palette.OUTPUT, palette.OUTPUT_LINE
+
+
 def tensor_lines(box: TensorBox) -> list[str]:
-    """The name (not on a stem, where the port says it), then shape and dtype, the numbers, the unit, an input's laws."""
+    """The name (a stem has its port's), shape and dtype, the numbers, the unit, an input's laws."""
     lines = [] if box.kind == VALUE else [box.name]
     if box.state == ABSENT:
         lines.append("absent")

@@ -1,31 +1,34 @@
 """A picture as a Mermaid flowchart, which GitHub renders in Markdown.
 
-The type of a produced value stands on every arrow that leaves its stage; an input's type in its own box. Mermaid's
+As in the other pictures, the type of a produced value stands where the arrows to its readers part. Mermaid's
 own words (``end``), and ids that it would read as arrows (``x``, ``o``), are kept out by numbered ids.
 """
 
+import json
 import re
+from collections.abc import Mapping
 
 from . import palette
-from .draw_dot import pen_width, stage_fill, stage_lines, tensor_lines
+from .draw_dot import TITLE_WIDTH, pen_width, stage_lines, tensor_lines
 from .picture import ABSENT, INPUT, OUTPUT, PLAIN, STAGE, VALUE, Arrow, Picture, StageBox, TensorBox
+from .picture_text import wrap
 
 LETTERS = {INPUT: "i", VALUE: "v", OUTPUT: "o", STAGE: "s"}
+Ids = Mapping[tuple[str, str], str]
 
 
 def mermaid_text(picture: Picture) -> str:
     """The picture as a flowchart, the same bytes for the same picture."""
     ids = node_ids(picture)
-    lines = ["---", f"title: {yaml_quoted(picture.name)}", "---", "flowchart TD"]
-    lines += [f"%% {line}" for line in (picture.summary.replace("\n", " "), *picture.facts) if line.strip()]
+    lines = ["---", f"title: {json.dumps(picture.name)}", "---", "flowchart TD"]
+    lines += [f"  %% {quoted(line)}" for line in (*wrap(picture.summary, TITLE_WIDTH), *picture.facts)]
     lines += [tensor_line(box, ids) for box in picture.tensors if box.kind != VALUE]
     for phase in picture.phases:
         inside = [stage_line(stage, ids) for stage in picture.stages if stage.phase == phase]
         inside += [tensor_line(box, ids) for box in picture.tensors if box.kind == VALUE and box.phase == phase]
         lines += inside if len(picture.phases) == 1 else [f"  subgraph {phase}", *inside, "  end"]
-    for index, arrow in enumerate(picture.arrows):
-        lines += [arrow_line(arrow, ids), f"  linkStyle {index} stroke-width:{pen_width(arrow.bytes):.2f}px"]
-    return "\n".join([*lines, *styles(picture, ids)]) + "\n"
+    lines += [arrow_line(arrow, ids) for arrow in picture.arrows]
+    return "\n".join([*lines, *widths(picture), *classes(picture)]) + "\n"
 
 
 def node_ids(picture: Picture) -> dict[tuple[str, str], str]:
@@ -37,50 +40,63 @@ def node_ids(picture: Picture) -> dict[tuple[str, str], str]:
     }
 
 
-def tensor_line(box: TensorBox, ids) -> str:
-    lines = [quoted(line) for line in tensor_lines(box)]
-    if box.kind != VALUE:
-        lines[0] = f"<b>{lines[0]}</b>"
-    opened, closed = ('(["', '"])') if box.kind != VALUE else ('["', '"]')
-    return f"    {ids[box.kind, box.name]}{opened}{'<br/>'.join(lines)}{closed}"
+def tensor_line(box: TensorBox, ids: Ids) -> str:
+    opened, closed = ("[", "]") if box.kind == VALUE else ("([", "])")
+    lines = tensor_lines(box) if box.kind != VALUE else [box.name, *tensor_lines(box)]
+    group = "absent" if box.state == ABSENT else box.kind
+    return f"  {ids[box.kind, box.name]}{opened}{label(lines)}{closed}:::{group}"
 
 
-def stage_line(stage: StageBox, ids) -> str:
-    name, *others = [quoted(line) for line in stage_lines(stage)]
-    return f'    {ids[STAGE, stage.id]}["{"<br/>".join([f"<b>{name}</b>", *others])}"]'
+def stage_line(stage: StageBox, ids: Ids) -> str:
+    return f"  {ids[STAGE, stage.id]}[{label(stage_lines(stage))}]:::{stage_class(stage)}"
 
 
-def arrow_line(arrow: Arrow, ids) -> str:
-    """Ports on the arrow: ``y`` on the way to a label, ``g`` on the way into a stage."""
-    line = "---" if arrow.stem else "-->"
-    if arrow.state != PLAIN:
-        line = "-.->"
-    port = arrow.tail[2] if arrow.stem else arrow.head[2]
-    label = f'|"{quoted(port)}"|' if port else ""
-    return f"    {ids[arrow.tail[:2]]} {line}{label} {ids[arrow.head[:2]]}"
+def label(lines: list[str]) -> str:
+    name, *others = [quoted(line) for line in lines]
+    return '"' + "<br/>".join([f"<b>{name}</b>", *others]) + '"'
 
 
-def styles(picture: Picture, ids) -> list[str]:
-    """Classes for boxes; a stage's ground by its share of the time, with its text dark on every page."""
-    boxes = {
-        "input": (palette.INPUT, palette.INPUT_LINE),
-        "output": (palette.OUTPUT, palette.OUTPUT_LINE),
+def arrow_line(arrow: Arrow, ids: Ids) -> str:
+    """The port that it enters stands on an arrow where it has another name than what comes in."""
+    line = "-.->" if arrow.state != PLAIN else "---" if arrow.stem else "-->"
+    port = arrow.head[2]
+    shown = port and port != arrow.tail[1].rpartition(".")[2]
+    return f"  {ids[arrow.tail[:2]]} {line}{f'|{quoted(port)}|' if shown else ''} {ids[arrow.head[:2]]}"
+
+
+def widths(picture: Picture) -> list[str]:
+    """One line for each width, with the numbers of its arrows."""
+    numbers: dict[str, list[str]] = {}
+    for number, arrow in enumerate(picture.arrows):
+        numbers.setdefault(f"{pen_width(arrow.bytes):.2f}", []).append(str(number))
+    return [f"  linkStyle {','.join(each)} stroke-width:{width}px" for width, each in numbers.items()]
+
+
+def stage_class(stage: StageBox) -> str:
+    """``stage``, or by its share of the time ``heat0`` to ``heat4``."""
+    if stage.skipped:
+        return "absent"
+    return "stage" if stage.share is None else f"heat{palette.HEAT.index(palette.heat(stage.share))}"
+
+
+def classes(picture: Picture) -> list[str]:
+    """The colours in use. Text is dark on the light grounds, whatever the page; a bare label follows the page."""
+    grounds = {
+        INPUT: (palette.INPUT, palette.INPUT_LINE),
+        OUTPUT: (palette.OUTPUT, palette.OUTPUT_LINE),
+        STAGE: (palette.STAGE, palette.LINE),
         "absent": (palette.PAGE, palette.FAINT_LINE),
-    }
-    lines = [f"    classDef {name} fill:{fill},stroke:{line},color:{palette.TEXT}" for name, (fill, line) in boxes.items()]
-    lines.append("    classDef value fill:none,stroke:none")
-    for box in picture.tensors:
-        lines.append(f"    class {ids[box.kind, box.name]} {'absent' if box.state == ABSENT else box.kind}")
-    for stage in picture.stages:
-        line = palette.FAINT_LINE if stage.skipped else palette.LINE
-        lines.append(f"    style {ids[STAGE, stage.id]} fill:{stage_fill(stage)},stroke:{line},color:{palette.TEXT}")
-    return lines
+    } | {f"heat{step}": (ground, palette.LINE) for step, ground in enumerate(palette.HEAT)}
+    used = {"absent" if box.state == ABSENT else box.kind for box in picture.tensors}
+    used |= {stage_class(stage) for stage in picture.stages}
+    lines = [
+        f"  classDef {name} fill:{ground},stroke:{line},color:{palette.TEXT}"
+        for name, (ground, line) in grounds.items()
+        if name in used
+    ]
+    return [*lines, f"  classDef {VALUE} fill:none,stroke:none"]
 
 
 def quoted(text: str) -> str:
     """A text inside a quoted label: what HTML, Markdown or Mermaid would read becomes an entity code of Mermaid."""
     return re.sub(r"[^A-Za-z0-9 _.,:/()=%+·-]", lambda found: f"#{ord(found[0])};", text)
-
-
-def yaml_quoted(text: str) -> str:
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

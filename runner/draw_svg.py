@@ -8,6 +8,7 @@ ask for a dark page. Tooltips are ``<title>`` elements. Every text is escaped.
 import math
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from html import escape
 
 from . import palette
@@ -20,16 +21,19 @@ from .draw_dot import (
     port_label,
     stage_fill,
     stage_lines,
+    tensor_colours,
     tensor_lines,
     title_lines,
     unit_lines,
 )
 from .layout import Curve, Layout, Point, Rect
-from .picture import ABSENT, INPUT, OUTPUT, PLAIN, STAGE, VALUE, Arrow, Picture, StageBox, TensorBox
+from .picture import ABSENT, OUTPUT, PLAIN, STAGE, VALUE, Arrow, Picture, StageBox, TensorBox
 
 FONTS = "ui-monospace, SFMono-Regular, Menlo, 'DejaVu Sans Mono', 'Liberation Mono', Consolas, monospace"
 MARGIN = 14
 LINE = 1.2 * FONT_SIZE
+BAR = 3
+"""Points of a time bar's height."""
 DASHES = "5 3"
 
 
@@ -73,7 +77,7 @@ def dark_style() -> str:
 
 def title(picture: Picture, page: Rect) -> list[str]:
     name, *others = title_lines(picture)
-    result = [text(name, (page.left, page.top + 8), anchor="start", size=15, weight="bold")]
+    result = [text(name, (page.left, page.top + 8), palette.TEXT, "start", bold=True, size=15)]
     summary = len(others) - len(picture.facts)
     for index, line in enumerate(others):
         place = (page.left, page.top + 8 + LINE * (index + 1) + 3)
@@ -85,7 +89,7 @@ def group_box(phase: str, rect: Rect) -> list[str]:
     place = (rect.left + 8, rect.top + 14)
     return [
         box(rect, palette.PHASE, palette.FAINT_LINE, radius=8),
-        text(phase, place, palette.FAINT_TEXT, "start", weight="bold"),
+        text(phase, place, palette.FAINT_TEXT, "start", bold=True, size=FONT_SIZE),
     ]
 
 
@@ -95,9 +99,7 @@ def group_box(phase: str, rect: Rect) -> list[str]:
 def tensor_group(tensor: TensorBox, rect: Rect) -> list[str]:
     """A box for inputs and outputs, and the lines of the type in their colours."""
     shapes = []
-    fill, line = (palette.INPUT, palette.INPUT_LINE) if tensor.kind == INPUT else (palette.OUTPUT, palette.OUTPUT_LINE)
-    if tensor.state == ABSENT:
-        fill, line = palette.PAGE, palette.FAINT_LINE
+    fill, line = tensor_colours(tensor)
     dashes = None if tensor.state == PLAIN else DASHES
     if tensor.kind != VALUE:
         shapes.append(box(rect, fill, line, radius=9, dashes=dashes))
@@ -112,14 +114,12 @@ def tensor_text(tensor: TensorBox, rect: Rect) -> list[str]:
     first_unit, first_law = len(lines) - units - laws, len(lines) - laws
     result = []
     for index, (line, place) in enumerate(placed(lines, rect)):
-        colour, weight = palette.TEXT, None
+        colour = palette.TEXT
         if index >= first_law or tensor.state == ABSENT:
             colour = palette.FAINT_TEXT
         elif index >= first_unit:
             colour = palette.UNIT
-        if index == 0 and tensor.kind != VALUE:
-            weight = "bold"
-        result.append(text(line, place, colour, size=NAME_SIZE if weight else FONT_SIZE, weight=weight))
+        result.append(text(line, place, colour, bold=index == 0 and tensor.kind != VALUE))
     return result
 
 
@@ -133,28 +133,30 @@ def stage_group(stage: StageBox, rect: Rect, fields: tuple[Rect, ...]) -> list[s
         shapes.append(rule(rect, middle.top))
     if stage.share is not None:
         shapes += bar(rect, middle.bottom, stage.share)
+        middle = replace(middle, bottom=middle.bottom - BAR)
     if below:
-        shapes.append(rule(rect, middle.bottom))
+        shapes.append(rule(rect, below[0].top))
     for (name, state), cell in zip([*stage.inputs.items(), *stage.outputs.items()], above + below, strict=True):
         colour = palette.FAINT_TEXT if state == ABSENT else palette.TEXT
         shapes += [text(label, place, colour) for label, place in placed([port_label(name, state)], cell)]
     for index, (label, place) in enumerate(placed(stage_lines(stage), middle)):
         colour = palette.FAINT_TEXT if stage.skipped else palette.TEXT
-        shapes.append(text(label, place, colour, size=NAME_SIZE if index == 0 else FONT_SIZE, weight="bold" if index == 0 else None))
+        shapes.append(text(label, place, colour, bold=index == 0))
     return grouped(f"{STAGE}-{stage.id}", stage.tip, shapes)
 
 
 def bar(rect: Rect, bottom: float, share: float) -> list[str]:
     """The share as a length of the box's width: legible without colour."""
-    width, top = rect.right - rect.left, bottom - 3
+    width, top = rect.right - rect.left, bottom - BAR
     return [
-        element("rect", x=rect.left, y=top, width=width, height=3, fill=palette.TRACK),
-        element("rect", x=rect.left, y=top, width=width * min(share, 1), height=3, fill=palette.BAR),
+        element("rect", x=rect.left, y=top, width=width, height=BAR, fill=palette.TRACK),
+        element("rect", x=rect.left, y=top, width=width * min(share, 1), height=BAR, fill=palette.BAR),
     ]
 
 
 def rule(rect: Rect, y: float) -> str:
-    return element("path", d=f"M{number(rect.left)},{number(y)}H{number(rect.right)}", stroke=palette.FAINT_LINE, fill="none")
+    line = f"M{number(rect.left)},{number(y)}H{number(rect.right)}"
+    return element("path", d=line, stroke=palette.FAINT_LINE, fill="none")
 
 
 def placed(lines: list[str], rect: Rect) -> Iterable[tuple[str, Point]]:
@@ -204,10 +206,11 @@ def box(rect: Rect, fill: str, stroke: str, radius: float, dashes: str | None = 
     return element("rect", **place, fill=fill, stroke=stroke, stroke_dasharray=dashes)
 
 
-def text(
-    content: str, place: Point, fill: str = palette.TEXT, anchor: str = "middle", size: float = FONT_SIZE, weight: str | None = None
-) -> str:
-    style = {"text_anchor": anchor, "font_size": size if size != FONT_SIZE else None, "font_weight": weight}
+def text(content: str, place: Point, fill: str, anchor: str = "middle", bold: bool = False, size: float = 0) -> str:
+    """A line of text. Bold is larger: the name of a box."""
+    size = size or (NAME_SIZE if bold else FONT_SIZE)
+    style = {"text_anchor": anchor, "font_size": size if size != FONT_SIZE else None}
+    style["font_weight"] = "bold" if bold else None
     return element("text", escape(content), x=place[0], y=place[1], fill=fill, **style)
 
 

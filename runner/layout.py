@@ -80,7 +80,9 @@ def dot_command_json(dot: str) -> str | NoLayout:
     if command is None:
         return NoLayout("there is no dot on PATH")
     try:
-        done = subprocess.run([command, "-Tjson0"], input=dot.encode(), capture_output=True, timeout=TIMEOUT_S, check=True)
+        done = subprocess.run(
+            [command, "-Tjson0"], input=dot.encode(), capture_output=True, timeout=TIMEOUT_S, check=True
+        )
     except subprocess.CalledProcessError as error:
         return NoLayout(f"{command} failed: {error.stderr.decode(errors='replace').strip()}")
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -6,7 +6,7 @@ Every text has a contrast of at least 4.5 on every ground that it stands on, in 
 PAGE = "#fefefe"
 PHASE = "#f6f8fa"
 TEXT = "#1f2328"
-FAINT_TEXT = "#5c6570"
+FAINT_TEXT = "#4a535e"
 UNIT = "#0a58b0"
 LINE = "#6e7884"
 FAINT_LINE = "#b3bac2"
@@ -17,7 +17,7 @@ OUTPUT = "#e9f6ec"
 OUTPUT_LINE = "#39804c"
 BAR = "#8f4a0e"
 TRACK = "#e7d8c6"
-HEAT = ("#faf6f0", "#fdebd3", "#fcdcb4", "#f9ca94", "#f5b675")
+HEAT = ("#faf6f0", "#fdebd3", "#fcdcb4", "#facd9a", "#f7bd80")
 """Ground of a stage by its share of the time, see ``heat``."""
 HEAT_STEPS = (0.05, 0.15, 0.3, 0.5)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .dtypes import IO_DTYPES, name_of, port_dtype
 from .graph import Graph, Node, Term, Value
-from .picture_text import bytes_text, docstring, duration, printable, source_line, tooltip
+from .picture_text import bytes_text, docstring, duration, one_line, printable, source_line, tooltip
 
 INPUT, VALUE, OUTPUT, STAGE = "input", "value", "output", "stage"
 PLAIN, OPTIONAL, ABSENT = "plain", "optional", "absent"
@@ -50,7 +50,7 @@ class StageBox:
     outputs: Mapping[str, str]
     phase: str
     tip: str
-    backend: str | None = None
+    backend: str = ""
     latency_ms: float | None = None
     share: float | None = None
     skipped: bool = False
@@ -118,7 +118,8 @@ class Drawer:
         self.tensors: list[TensorBox] = []
         self.stages: list[StageBox] = []
         self.arrows: list[Arrow] = []
-        self.read = {name for node in graph.nodes.values() for name in node.inputs.values()} | set(graph.outputs.values())
+        self.read = {name for node in graph.nodes.values() for name in node.inputs.values()}
+        self.read |= set(graph.outputs.values())
         self.total = sum(times[name] for name in graph.nodes if name in times)
 
     def picture(self) -> Picture:
@@ -162,8 +163,8 @@ class Drawer:
             self.tensors.append(TensorBox(INPUT, name, tensor, state, "", tip))
             for node in self.graph.nodes.values():
                 for port in self.ports_reading(node, name):
-                    head = (STAGE, node.id, port)
-                    self.arrows.append(Arrow((INPUT, name, None), head, state, tensor.bytes, arrow_tip(name, head, tensor)))
+                    tail, head = (INPUT, name, None), (STAGE, node.id, port)
+                    self.arrows.append(Arrow(tail, head, state, tensor.bytes, arrow_tip(name, head, tensor)))
 
     def ports_reading(self, node: Node, source: str) -> list[str]:
         """Ports of a node that read a value, or that the file binds to it while it is absent."""
@@ -184,7 +185,7 @@ class Drawer:
                 outputs={port: PLAIN if name in self.read else ABSENT for port, name in node.outputs.items()},
                 phase=node.phase,
                 tip=tooltip(title, source_line(node.mark), docstring(node.stage.doc)),
-                backend=self.backends.get(node.id),
+                backend=one_line(self.backends.get(node.id, "")),
                 latency_ms=latency,
                 share=share,
             )

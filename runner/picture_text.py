@@ -14,6 +14,10 @@ def printable(text: str) -> str:
     return re.sub(r"[^\t\n\u0020-\u007e\u00a0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]", "\ufffd", text)
 
 
+def one_line(text: str) -> str:
+    return " ".join(printable(text).split())
+
+
 def duration(ms: float) -> str:
     """Three digits of a time in ms."""
     return f"{ms:.0f} ms" if ms >= 100 else f"{ms:.3g} ms"
@@ -23,9 +27,9 @@ def bytes_text(count: int) -> str:
     """1536 -> 1.5 KiB."""
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
-            return f"{count:.3g} {unit}"
+            return f"{round(count, 1):g} {unit}"
         count = count / 1024
-    return f"{count:.3g} GiB"
+    return f"{round(count, 1):g} GiB"
 
 
 def source_line(mark: Mark | None) -> str:
@@ -49,7 +53,7 @@ def tooltip(*parts: str) -> str:
 def wrap(text: str, width: int) -> list[str]:
     """Lines of at most width characters, broken after a space, ``/``, ``_`` or ``,`` where there is one."""
     lines, line = [], ""
-    for piece in re.findall(r"[^\s/_,]*[\s/_,]?", text):
+    for piece in re.findall(r"[^ /_,]*[ /_,]?", one_line(text)):
         while len(line) + len(piece.rstrip()) > width:
             if not line:
                 line, piece = piece[:width], piece[width:]

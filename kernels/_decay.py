@@ -29,8 +29,16 @@ def to_chunk_end(b_g, b_gl, n, C: tl.constexpr):
 
 
 @triton.jit
-def pair_decay(b_gi, b_gj, n, C: tl.constexpr):
+def pair_decay(b_g, n, C: tl.constexpr):
     """E[i, j] = 2^(g_i - g_j) for j <= i < n, else 0: [C, C]. Masked before exp2."""
     o_c = tl.arange(0, C)
     m = (o_c[:, None] >= o_c[None, :]) & (o_c < n)[:, None]
-    return tl.exp2(tl.where(m, b_gi[:, None] - b_gj[None, :], float("-inf")))
+    return tl.exp2(tl.where(m, b_g[:, None] - b_g[None, :], float("-inf")))
+
+
+@triton.jit
+def pair_decay_transposed(b_g, n, C: tl.constexpr):
+    """pair_decay with rows j and columns i, made in that order."""
+    o_c = tl.arange(0, C)
+    m = (o_c[None, :] >= o_c[:, None]) & (o_c < n)[None, :]
+    return tl.exp2(tl.where(m, b_g[None, :] - b_g[:, None], float("-inf")))

@@ -166,7 +166,8 @@ def chunk_delta_h_write_vjp_kernel(
         if d_g is not None:
             b_k = tl.load(k + p_k + o_ck, mask=m_ck, other=0.0).to(tl.float32)
             b_t = tl.where(o_c < n - 1, tl.sum(b_k * b_dk_h, axis=1), 0.0)
-            b_last = tl.sum(b_t, axis=0) + tl.exp2(b_gl) * tl.sum(b_hds, axis=0)
+            # At the last row the running sum is the whole one; reducing b_t once more breaks Triton 3.7 on sm_100.
+            b_last = tl.cumsum(b_t, axis=0) + tl.exp2(b_gl) * tl.sum(b_hds, axis=0)
             b_dg = LN2 * tl.where(o_c == n - 1, b_last, -b_t)
             tl.store(d_g + (i_k * R + row) * HV + i_h + o_c * HV, b_dg, mask=m_c)
     if d_k is not None:

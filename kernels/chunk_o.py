@@ -50,7 +50,7 @@ def chunk_o_kernel(
     if (g is not None) or (g_gamma is not None):
         b_g, _ = chunk_decay(g, g_gamma, i_h, bos, o_t, length, HV, C)
         b_o *= tl.exp2(b_g)[:, None]
-        b_a *= pair_decay(b_g, b_g, n, C)
+        b_a *= pair_decay(b_g, n, C)
     else:
         b_a = tl.where(o_c[:, None] >= o_c[None, :], b_a, 0.0)
     b_o = tl.dot(b_a.to(b_v.dtype), b_v, b_o, input_precision=PRECISION) * scale

@@ -7,6 +7,7 @@ import torch
 from ._contract import F32, Launch, Port, ceil_div
 from ._decay import per_key_head, per_value_head
 from ._scan import scan_configs
+from ._sum_parts import sum_parts
 from ._tiles import by_dtype, precision
 
 
@@ -128,16 +129,3 @@ def write_vjp(d_v_new, k, g, g_gamma, h, v_new, d_k, d_w, d_v, d_g, d_s, dg_part
         num_stages=by_dtype(config, "write_stages", k.dtype),
     )  # fmt: skip
     return [write] if gate is d_g else [write, sum_parts(dg_parts, d_g, NK)]
-
-
-def sum_parts(parts, total, count, block=1024):
-    """total = the first ``count`` of ``parts`` added in order; parts [count or more, *total.shape], float32."""
-    from ..kernels.sum_parts import sum_parts_kernel
-
-    n = total.numel()
-    return Launch(
-        sum_parts_kernel,
-        grid=(ceil_div(n, block),),
-        args=dict(parts=parts, total=total, n=n),
-        constexprs=dict(PARTS=count, BLOCK=block),
-    )

@@ -13,6 +13,7 @@ import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
 from ._decay import chunk_log_decay, chunked, pair_decay, per_key_head, per_value_head, unchunked, zero_chunked
+from ._sum_parts import sum_parts
 from ._tiles import by_dtype, precision, state_limits
 
 CONTRACT = Contract(
@@ -98,4 +99,70 @@ def launch(q, k, v, h, g, g_gamma, o, *, C, scale, seqs, config):
     ]  # fmt: skip
 
 
+def vjp_configs(axes, device):
+    """BK, BV tile the kernel that makes d_v and d_h; WK, WV the one for d_q, d_k, d_g, whose tiles of K NK counts."""
+    warps = 8 if axes["C"] == 128 else 4
+    return [
+        {"BK": 64, "BK_F32": 32, "BV": 64, "BV_F32": 32, "num_warps": warps, "num_stages": 2, "num_stages_F32": 1,
+         "WK": 64, "WK_F32": 32, "WV": 64, "WV_F32": 32, "write_warps": warps, "write_stages": 2, "write_stages_F32": 1,
+         "NK": ceil_div(axes["K"], 32)}
+    ]  # fmt: skip
+
+
+def vjp_launch(d_o, q, k, v, h, g, g_gamma, d_q, d_k, d_v, d_h, d_g, dg_parts, *, C, scale, seqs, config):
+    launches = []
+    if d_v is not None or d_h is not None:
+        launches.append(by_values(d_o, q, k, v, g, g_gamma, d_v, d_h, C=C, scale=scale, seqs=seqs, config=config))
+    if d_q is not None or d_k is not None or d_g is not None:
+        launches += by_keys(
+            d_o, q, k, v, h, g, g_gamma, d_q, d_k, d_g, dg_parts, C=C, scale=scale, seqs=seqs, config=config
+        )
+    return launches
+
+
+def by_values(d_o, q, k, v, g, g_gamma, d_v, d_h, *, C, scale, seqs, config):
+    from ..kernels.chunk_o_vjp import chunk_o_vjp_vh_kernel
+
+    (B, T, H, K), (HV, V) = q.shape, v.shape[2:]
+    BV = by_dtype(config, "BV", q.dtype, V)
+    return Launch(
+        chunk_o_vjp_vh_kernel,
+        grid=(B * seqs.NT * HV * ceil_div(V, BV),),
+        args=dict(
+            q=q, k=k, g=g, g_gamma=g_gamma, d_o=d_o, d_v=d_v, d_h=d_h, scale=scale, cu_seqlens=seqs.cu_seqlens,
+            chunk_table=seqs.chunk_table, T=T, NT=seqs.NT, H=H, HV=HV,
+        ),
+        constexprs=dict(
+            K=K, V=V, C=C, BK=by_dtype(config, "BK", q.dtype, K), BV=BV, PRECISION=precision(q.dtype)
+        ),
+        num_warps=config["num_warps"],
+        num_stages=by_dtype(config, "num_stages", q.dtype),
+    )  # fmt: skip
+
+
+def by_keys(d_o, q, k, v, h, g, g_gamma, d_q, d_k, d_g, dg_parts, *, C, scale, seqs, config):
+    """Each tile of K by itself, then the sum of d_g's parts when there is more than one."""
+    from ..kernels.chunk_o_vjp import chunk_o_vjp_qkg_kernel
+
+    (B, T, H, K), (HV, V) = q.shape, v.shape[2:]
+    BK, BV = by_dtype(config, "WK", q.dtype, K), by_dtype(config, "WV", q.dtype, V)
+    NK = ceil_div(K, BK)
+    gate = None if d_g is None else d_g if NK == 1 else dg_parts
+    by_tile = Launch(
+        chunk_o_vjp_qkg_kernel,
+        grid=(B * seqs.NT * H * NK,),
+        args=dict(
+            q=q, k=k, v=v, h=h, g=g, g_gamma=g_gamma, d_o=d_o, d_q=d_q, d_k=d_k, d_g=gate, scale=scale,
+            cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table, T=T, NT=seqs.NT, R=B * T, H=H, HV=HV,
+        ),
+        constexprs=dict(K=K, V=V, C=C, BK=BK, BV=BV, PRECISION=precision(q.dtype)),
+        num_warps=config["write_warps"],
+        num_stages=by_dtype(config, "write_stages", q.dtype),
+    )  # fmt: skip
+    return [by_tile] if gate is d_g else [by_tile, sum_parts(dg_parts, d_g, NK)]
+
+
 LAUNCHERS = [Launcher("triton", launch, configs, state_limits)]
+VJP_LAUNCHERS = [
+    Launcher("triton", vjp_launch, vjp_configs, state_limits, {"dg_parts": Port("NK B T HV", F32, doc="d_g by tile of K")})
+]

@@ -7,14 +7,14 @@ stage or a port exists is the graph's business.
 from pathlib import Path
 
 from .check_keys import check
-from .codes import NAME_TWICE, SCHEMA_VERSION
+from .codes import LIMIT, NAME_TWICE, SCHEMA_VERSION
 from .decode_text import read_bytes
 from .errors import ChunkwiseError, Diagnostic, Note, by_place, quoted
 from .marks import Mark
 from .spec import DefinitionSpec, EdgeSpec, InputSpec, OutputSpec, PipelineSpec, StageSpec, Written
 from .spec_keys import FAMILY, PIPELINE, VERSIONS
 from .yaml_nodes import Entry, List, Map, Node, Scalar
-from .yaml_text import parse_tree
+from .yaml_text import MAX_ERRORS, parse_tree
 
 
 def read_spec(path: str | Path) -> PipelineSpec:
@@ -31,13 +31,19 @@ def parse_spec(text: bytes | str, file: str) -> PipelineSpec:
     errors += check(root, PIPELINE, "", first)
     errors += names_twice(root)
     if errors:
-        raise ChunkwiseError(*by_place(once(errors)))
+        raise ChunkwiseError(*first_of(by_place(once(errors))))
     return pipeline(root, file, first)
 
 
 def once(errors: list[Diagnostic]) -> list[Diagnostic]:
     """errors without those that an alias repeats: the same at the same place, for another part of the file."""
     return list({(each.code, each.mark, each.help): each for each in reversed(errors)}.values())[::-1]
+
+
+def first_of(errors: list[Diagnostic]) -> list[Diagnostic]:
+    """The first MAX_ERRORS, and how many more there are."""
+    more = len(errors) - MAX_ERRORS
+    return errors if more <= 0 else [*errors[:MAX_ERRORS], Diagnostic(LIMIT, f"{more:,} more errors are not shown")]
 
 
 def version_error(root: Node) -> Diagnostic | None:

@@ -19,6 +19,7 @@ from .marks import Mark
 from .yaml_nodes import Entry, List, Map, Node, Scalar, is_cut, together
 from .yaml_scalars import resolve
 
+MAX_ERRORS = 100
 MAX_DEPTH = 32
 MAX_NODES = 10_000
 """Nodes of a file, an alias counted as everything that it stands for."""
@@ -64,6 +65,8 @@ class Composer:
 
     def error(self, code: str, message: str, mark: Mark, help: str | None = None, notes: tuple[Note, ...] = ()):
         self.errors.append(Diagnostic(code, message, mark, notes, help))
+        if len(self.errors) == MAX_ERRORS:
+            raise ChunkwiseError(*self.errors, Diagnostic(LIMIT, "too many errors: the rest was not read"))
 
     def stop(self, code: str, message: str, mark: Mark, help: str | None = None):
         raise ChunkwiseError(*self.errors, Diagnostic(code, message, mark, help=help))

@@ -103,6 +103,13 @@ outputs: {y: s.y}
     assert [each.value for each in spec.definition.let + spec.definition.dense] == ["a = 1", "y = x"]
 
 
+def test_a_thousand_errors_are_cut_short():
+    with pytest.raises(ChunkwiseError) as caught:
+        parse_spec("schema: pipeline/v1\n" + "".join(f"key{i}: 1\n" for i in range(1000)), "a.yaml")
+    assert len(caught.value.diagnostics) == 101
+    assert caught.value.diagnostics[-1].message == "904 more errors are not shown"
+
+
 def test_no_such_file_names_the_nearest(monkeypatch):
     monkeypatch.chdir(PIPELINES.parent)
     with pytest.raises(ChunkwiseError) as caught:

@@ -1,0 +1,133 @@
+"""One pipeline in words: its file, and what was solved for every edge."""
+
+from collections.abc import Iterator, Mapping
+
+from ..graph import Graph, Node, Value
+from ..render_errors import shown_path
+from ..spec import DefinitionSpec, PipelineSpec
+from ._tables import table
+
+EDGE = ("shape", "dtype", "unit", "values")
+
+
+def pipeline_text(graph: Graph) -> list:
+    """summary, source, inputs, the other keys of the file, the stages with their solved edges, outputs."""
+    spec = graph.spec
+    parts = [f"{spec.name}  ({shown_path(spec.file)})", *filter(None, (spec.summary, spec.source)), ""]
+    parts += [input_table(graph), "", *plain_lines(spec)]
+    parts += definition_lines(spec.definition)
+    return [*parts, stage_table(graph), "", output_table(graph), "", "io: the dtype that the inputs have in common"]
+
+
+def columns(*names: str) -> dict[str, str]:
+    return dict.fromkeys((*names, *EDGE), "left")
+
+
+def type_cells(value: Value) -> tuple[str, str, str, str]:
+    laws = ", ".join(law.text for law in value.laws)
+    return f"[{' '.join(map(str, value.axes))}]", value.dtype, value.unit or "-", laws or "-"
+
+
+def input_table(graph: Graph):
+    rows = ((name, *type_cells(value), note(graph.spec.inputs[name])) for name, value in graph.inputs.items())
+    return table("", {**columns("inputs"), "": "left"}, rows)
+
+
+def note(entry) -> str:
+    default = f"optional, {entry.default.value} when absent" if entry.default else "optional"
+    return "; ".join(filter(None, (default if entry.optional else "", entry.doc)))
+
+
+def plain_lines(spec: PipelineSpec) -> list[str]:
+    lines = [f"axis      {name} = {written.value}" for name, written in spec.axes.items()]
+    lines += [f"param     {name} = {written.value}" for name, written in spec.params.items()]
+    lines += [f"requires  {written.value}" for written in spec.constraints]
+    return [*lines, ""] if lines else []
+
+
+def definition_lines(definition: DefinitionSpec | None) -> list[str]:
+    if definition is None:
+        return ["no definition: its stages can be verified, the op cannot", ""]
+    lines = ["definition"]
+    lines += [f"  state  {name} = {written.value}" for name, written in definition.state.items()]
+    for kind in ("let", "step", "dense"):
+        lines += [f"  {kind:5}  {written.value}" for written in getattr(definition, kind)]
+    lines += [f"  final  {name} = {written.value}" for name, written in definition.final.items()]
+    return [*lines, ""]
+
+
+def stage_table(graph: Graph):
+    """A line for every port: where it comes from, or that it goes out, and the type of the value there."""
+    rows = (row for node in graph.nodes.values() for row in stage_rows(graph, node))
+    return table("", columns("stages", "uses", "port"), rows)
+
+
+def stage_rows(graph: Graph, node: Node) -> Iterator[tuple[str, ...]]:
+    present = {port: source for port, source in node.inputs.items() if source}
+    lines = [(f"{port} <- {source}", *type_cells(graph.values[source])) for port, source in present.items()]
+    lines += [(f"{name} = {value}", "", "", "", "") for name, value in node.params.items()]
+    lines += [(f"-> {port}", *type_cells(graph.values[name])) for port, name in node.outputs.items()]
+    for number, line in enumerate(lines):
+        yield (node.id, node.stage.name, *line) if number == 0 else ("", "", *line)
+
+
+def output_table(graph: Graph):
+    present = {name: source for name, source in graph.outputs.items() if source}
+    rows = ((f"{name} <- {source}", *type_cells(graph.values[source])) for name, source in present.items())
+    return table("", columns("outputs"), rows)
+
+
+def value_document(value: Value) -> dict:
+    return {
+        "shape": list(value.axes),
+        "dtype": value.dtype,
+        "unit": value.unit,
+        "where": [law.text for law in value.laws],
+    }
+
+
+def definition_document(definition: DefinitionSpec) -> dict:
+    document = {name: [written.value for written in getattr(definition, name)] for name in ("let", "step", "dense")}
+    return {**document, "state": values(definition.state), "final": values(definition.final)}
+
+
+def values(written: Mapping) -> dict:
+    return {name: each.value for name, each in written.items()}
+
+
+def pipeline_document(graph: Graph) -> dict:
+    spec = graph.spec
+    return {
+        "pipeline": spec.name,
+        "file": spec.file,
+        "summary": spec.summary,
+        "source": spec.source,
+        "axes": values(spec.axes),
+        "inputs": [
+            {"name": name, **value_document(value), "optional": spec.inputs[name].optional}
+            for name, value in graph.inputs.items()
+        ],
+        "params": values(spec.params),
+        "constraints": [written.value for written in spec.constraints],
+        "definition": definition_document(spec.definition) if spec.definition else None,
+        "stages": [node_document(graph, node) for node in graph.nodes.values()],
+        "outputs": [
+            {"name": name, "source": source, **value_document(graph.values[source])}
+            for name, source in graph.outputs.items()
+            if source
+        ],
+    }
+
+
+def node_document(graph: Graph, node: Node) -> dict:
+    return {
+        "id": node.id,
+        "stage": node.stage.name,
+        "inputs": {
+            port: {"source": source, **value_document(graph.values[source])}
+            for port, source in node.inputs.items()
+            if source
+        },
+        "params": dict(node.params),
+        "outputs": {port: value_document(graph.values[name]) for port, name in node.outputs.items()},
+    }

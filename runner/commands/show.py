@@ -1,0 +1,46 @@
+"""``show``: one stage, or one pipeline as it is solved."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from .. import codes
+from ..errors import ChunkwiseError, Diagnostic, quoted
+from ..function import load
+from ..hints import nearest
+from ..outcome import Outcome
+from ..pipelines import find_pipeline, names
+from ..stage_library import Stage, find_stages
+from ._options import stage_folders
+from ._show_pipeline import pipeline_document, pipeline_text
+from ._show_stage import stage_document, stage_text
+
+NAME = "show"
+HELP = "show a stage (ports, units, laws, kernels, gradient) or a pipeline with its edges solved"
+
+
+def arguments(parser) -> None:
+    parser.add_argument("name", metavar="STAGE|PIPE", help="a stage; a pipeline's name, file name or path")
+    stage_folders(parser)
+
+
+def execute(args) -> Outcome:
+    stages = find_stages(args.stages)
+    if args.name in stages:
+        stage = stages[args.name]
+        return Outcome(stage_document(stage), stage_text(stage))
+    require_pipeline(args.name, stages)
+    op = load(args.name, stages=args.stages)
+    return Outcome(pipeline_document(op.whole), pipeline_text(op.whole))
+
+
+def require_pipeline(name: str, stages: Mapping[str, Stage]) -> None:
+    """A bare name that is neither a pipeline nor a stage may be meant for either."""
+    try:
+        find_pipeline(name)
+    except ChunkwiseError:
+        if Path(name).suffix or len(Path(name).parts) > 1:
+            raise
+        close = nearest(name, [*stages, *names()])
+        help = f"did you mean {close}?" if close else "`chunkwise list` names what there is"
+        message = f"there is no stage and no pipeline {quoted(name)}"
+        raise ChunkwiseError(Diagnostic(codes.UNKNOWN_STAGE, message, help=help)) from None

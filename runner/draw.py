@@ -9,12 +9,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .build_picture import build_picture
 from .draw_dot import dot_text
 from .draw_mermaid import mermaid_text
 from .draw_svg import svg_text
 from .graph import Graph
 from .layout import NoLayout, lay_out
-from .picture import picture
 
 FORMATS = ("svg", "dot", "mermaid")
 SUFFIXES = {"svg": "svg", "dot": "dot", "mermaid": "mmd"}
@@ -48,7 +48,7 @@ def draw(
     format: one of FORMATS. sizes: axis -> number; an axis that is missing stays a name. times: node id -> latency
     in ms. io_dtype: a key of dtypes.IO_DTYPES. backends: node id -> what runs it.
     """
-    shown = picture(graph, sizes, times, io_dtype, backends)
+    shown = build_picture(graph, sizes, times, io_dtype, backends)
     if format == "mermaid":
         return Drawing(mermaid_text(shown), format)
     dot = dot_text(shown)

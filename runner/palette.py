@@ -25,7 +25,7 @@ DARK = {
     PAGE: "#0d1117",
     PHASE: "#151b23",
     TEXT: "#e6edf3",
-    FAINT_TEXT: "#a3acb8",
+    FAINT_TEXT: "#aeb6c1",
     UNIT: "#79b8ff",
     LINE: "#9aa4af",
     FAINT_LINE: "#4a525c",
@@ -39,8 +39,8 @@ DARK = {
     HEAT[0]: "#211d18",
     HEAT[1]: "#30251a",
     HEAT[2]: "#402c18",
-    HEAT[3]: "#523414",
-    HEAT[4]: "#653d10",
+    HEAT[3]: "#4a3014",
+    HEAT[4]: "#57350f",
 }
 """Light colour -> its counterpart."""
 

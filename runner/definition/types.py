@@ -181,17 +181,16 @@ def _call(node: Call, scope: Scope) -> Type:
     if node.axis is not None and not takes_axis:
         raise ExpressionError(f"{name.id} takes no axis=", node.axis.start, node.axis.end)
     types = [type_of(arg, scope) for arg in node.args]
+    numbers = list(zip(types, node.args, strict=True))
     if function.rule == "select":
         if not types[0].boolean:
             raise ExpressionError("where needs a comparison first", node.args[0].start, node.args[0].end)
-        joined = _elementwise(node, name.id, types)
-        kinds = [number(type, arg, name.id) for type, arg in zip(types[1:], node.args[1:], strict=True)]
-        return Type(joined.axes, False, joined.token) if kinds else joined
-    for type, arg in zip(types, node.args, strict=True):
+        numbers = numbers[1:]
+    for type, arg in numbers:
         number(type, arg, name.id)
     if takes_axis:
         return _over_axis(node, types[0], keep=function.rule == "along")
-    if function.rule == "map":
+    if function.rule in ("map", "select"):
         return _elementwise(node, name.id, types)
     return _shaping(node, function.rule, types)
 
@@ -217,11 +216,8 @@ def _over_axis(node: Call, type: Type, keep: bool) -> Type:
         message = f"{axis.id!r} is no axis of {shown(type.axes)}"
         raise ExpressionError(message, axis.start, axis.end, hint(axis.id, type.axes))
     if type.axes.count(axis.id) > 1:
-        message, help = (
-            f"{axis.id!r} is twice in {shown(type.axes)}",
-            f"name a side with @ ones({axis.id}) or ones({axis.id}) @",
-        )
-        raise ExpressionError(message, axis.start, axis.end, help)
+        help = f"name a side with @ ones({axis.id}) or ones({axis.id}) @"
+        raise ExpressionError(f"{axis.id!r} is twice in {shown(type.axes)}", axis.start, axis.end, help)
     return type if keep else Type(tuple(each for each in type.axes if each != axis.id), token=type.token)
 
 

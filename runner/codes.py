@@ -46,6 +46,7 @@ CYCLE = "CW226"
 UNKNOWN_PARAM = "CW227"
 MISSING_PARAM = "CW228"
 UNUSED_INPUT = "CW229"
+NO_GRADIENT = "CW230"
 
 SHAPE = "CW301"
 DTYPE = "CW302"
@@ -75,6 +76,7 @@ SIZE = "CW605"
 UNKNOWN_WORKLOAD = "CW606"
 INPUTS_FILE = "CW607"
 UNKNOWN_CODE = "CW608"
+DOUBLE_BACKWARD = "CW609"
 
 NO_GPU = "CW701"
 BACKEND = "CW702"
@@ -126,6 +128,7 @@ CODES = {
     UNKNOWN_PARAM: Code("unknown parameter", REFUSED),
     MISSING_PARAM: Code("parameter not bound", REFUSED),
     UNUSED_INPUT: Code("unused input", REFUSED),
+    NO_GRADIENT: Code("gradient that no stage gives", REFUSED),
     SHAPE: Code("shape mismatch", REFUSED),
     DTYPE: Code("dtype mismatch", REFUSED),
     LAYOUT: Code("layout mismatch", REFUSED),
@@ -150,6 +153,7 @@ CODES = {
     SIZE: Code("unsupported size", REFUSED),
     UNKNOWN_WORKLOAD: Code("unknown workload", REFUSED),
     INPUTS_FILE: Code("inputs file does not fit", REFUSED),
+    DOUBLE_BACKWARD: Code("gradient of a gradient", REFUSED),
     UNKNOWN_CODE: Code("unknown error code", REFUSED),
     NO_GPU: Code("no GPU", ENVIRONMENT),
     BACKEND: Code("back end missing", ENVIRONMENT),

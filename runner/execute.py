@@ -36,16 +36,20 @@ def execute(
     make: allocates a buffer; verification makes them full of nan.
     """
     values: Values = dict(tensors)
-    with torch.cuda.device(plan.device) if plan.device.type == "cuda" else nullcontext():
+    with on_device(plan.device), torch.autocast(plan.device.type, enabled=False):
         for step in plan.steps:
             outputs, run = prepare(step, plan, values, params, seqs, make)
             observe(step, run, outputs)
-            values.update({step.node.outputs[port]: x for port, x in outputs.items()})
+            values.update({name: outputs[port] for port, name in step.node.outputs.items()})
             for name in step.release:
                 values.pop(name, None)
         results = {name: values[value] for name, value in plan.results.items()}
         clear_rest(plan, results, seqs)
     return results
+
+
+def on_device(device: torch.device):
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def allocate(buffers: Mapping[str, Buffer | None], device: torch.device, make: Maker) -> Values:
@@ -94,8 +98,9 @@ def clear_rest(plan: Plan, results: Values, seqs: Seqs) -> None:
     tokens = sum(seqs.lengths)
     slots = sum(-(-length // seqs.C) for length in seqs.lengths)
     for name, x in results.items():
+        # a result under its own name is a value kept for backward: its rest is nobody's to read
         value = plan.graph.values[plan.results[name]]
-        if x is None or value.producer is None:
+        if x is None or value.producer is None or name == value.name:
             continue
         axes = value.axes
         for axis, used, size in (("T", tokens, seqs.T), ("NT", slots, seqs.NT)):

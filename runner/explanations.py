@@ -187,6 +187,12 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
         "inputs: {q: B T H K, mask: B T}",
         "Use it, or remove it.",
     ),
+    codes.NO_GRADIENT: (
+        "A gradient would have to leave a stage at an input that its vjp says nothing of; leaving it out would make "
+        "the whole gradient wrong. Fixed slopes (g_gamma) are such inputs.",
+        "o.sum().backward() with slopes.requires_grad",
+        "Detach the tensor, or write that gradient in the stage's vjp.",
+    ),
     codes.SHAPE: (
         "The shape that arrives does not fit the port: another number of axes, or an axis that is two sizes at once. "
         "The notes show which edge fixed the axis first.",
@@ -318,6 +324,11 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
         "The file of --inputs cannot be read as safetensors, or lacks a tensor that the pipeline requires.",
         "chunkwise run gated_delta --inputs capture.pt",
         "Write the tensors under the pipeline's input names with safetensors.torch.save_file.",
+    ),
+    codes.DOUBLE_BACKWARD: (
+        "The backward pass of a pipeline is derived, and it has no derivative of its own.",
+        "torch.autograd.grad(loss, k, create_graph=True)",
+        "Leave out create_graph; for second derivatives, differentiate the definition or the references.",
     ),
     codes.UNKNOWN_CODE: (
         "chunkwise explain was asked for a code that does not exist.",

@@ -59,7 +59,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """nodes stand in a topological order that depends on the edges and the file alone."""
+    """nodes stand in a topological order that depends on the edges and the file alone.
+
+    With a backward pass (backward/derive.py): cotangents, output -> the value that brings its gradient in;
+    gradients, input -> the value that is its gradient; kept, the forward values that backward reads.
+    """
 
     spec: PipelineSpec
     absent: frozenset[str]
@@ -67,6 +71,9 @@ class Graph:
     values: Mapping[str, Value]
     nodes: Mapping[str, Node]
     outputs: Mapping[str, str | None]
+    cotangents: Mapping[str, str] = field(default_factory=dict)
+    gradients: Mapping[str, str] = field(default_factory=dict)
+    kept: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

@@ -117,8 +117,8 @@ def make_step(graph: Graph, node: Node, sizes, io, backend, device, needed: set[
     launcher, why = choose(node, axes, backend, device)
     config = launcher.configs(axes, device_class(device))[0] if launcher else {}
     outputs = {
-        port: buffer_of(graph.values[name], sizes, io) if name in needed else None
-        for port, name in node.outputs.items()
+        port: buffer_of(graph.values[node.outputs[port]], sizes, io) if node.outputs.get(port) in needed else None
+        for port in node.stage.contract.outputs
     }
     scratch = {name: scratch_buffer(port, {**axes, **config}, io) for name, port in launcher.scratch.items()} if launcher else {}
     return Step(node, launcher, config, axes, outputs, scratch, release, why)

@@ -24,6 +24,8 @@ def run_reference(
     with dots or nullcontext():
         cast = {name: upcast(x, compute) for name, x in inputs.items()}
         named = {name: keywords[name] for name in node.stage.reference_keywords}
+        if node.stage.is_vjp:
+            named["needs"] = frozenset(port.removeprefix("d_") for port in node.outputs)
         if not seqs.packed:
             return node.stage.reference(**cast, **named)
         return over_sequences(node, cast, named, seqs)
@@ -47,7 +49,7 @@ def over_sequences(node: Node, inputs: Tensors, named: Mapping[str, float], seqs
         parts.append(node.stage.reference(**cut, **named))
         start, slot = start + length, slot + slots
     rest = {"T": seqs.T - start, "NT": seqs.NT - slot, "N": 0}
-    return {name: join([part[name] for part in parts], axes_of(node, port), rest) for name, port in contract.outputs.items()}
+    return {name: join([part[name] for part in parts], axes_of(node, port), rest) for name, port in contract.outputs.items() if name in parts[0]}
 
 
 def axes_of(node: Node, port) -> tuple:

@@ -32,9 +32,10 @@ SHIPPED_PACKAGE = __name__.rpartition(".")[0].rpartition(".")[0] + ".stages"
 GROUP = "chunkwise.stages"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Stage:
-    """One loaded stage file. doc: the first paragraph of its docstring. vjp: None where autograd serves."""
+    """One loaded stage file, or one made from it. doc: the first paragraph of its docstring. vjp: None where
+    autograd serves. is_vjp: its reference takes ``needs``, the inputs whose gradients are wanted."""
 
     name: str
     file: str
@@ -44,6 +45,7 @@ class Stage:
     launchers: tuple[Launcher, ...] = ()
     vjp: Callable[..., Mapping[str, Any]] | None = None
     vjp_launchers: tuple[Launcher, ...] = ()
+    is_vjp: bool = False
 
     @cached_property
     def axis_names(self) -> tuple[str, ...]:

@@ -7,34 +7,34 @@ from ._chunks import chunk_rows
 
 
 @triton.jit
-def load_lower(M, p_row, n, o_j, C: tl.constexpr):
-    """Columns o_j of the lower triangle, diagonal included, of a chunk's matrix; p_row [C] numbers its rows in M."""
+def load_lower(M, stride, n, o_j, C: tl.constexpr):
+    """Columns o_j of the lower triangle, diagonal included, of the chunk's matrix M; its rows lie ``stride`` apart."""
     o_i = tl.arange(0, C)
     m = (o_i < n)[:, None] & (o_i[:, None] >= o_j[None, :])
-    return tl.load(M + p_row[:, None] * C + o_j[None, :], mask=m, other=0.0)
+    return tl.load(M + o_i[:, None] * stride + o_j[None, :], mask=m, other=0.0)
 
 
 @triton.jit
-def load_rate(beta, g, p, m):
-    """beta 2^g at the offsets p, 0 where not m; beta alone without g."""
-    b_rate = tl.load(beta + p, mask=m, other=0.0).to(tl.float32)
+def load_rate(beta, g, o_c, n, HV):
+    """beta 2^g at rows o_c of the chunk, 0 from row n on; beta alone without g."""
+    b_rate = tl.load(beta + o_c * HV, mask=o_c < n, other=0.0).to(tl.float32)
     if g is not None:
-        b_rate *= tl.exp2(tl.load(g + p, mask=m, other=0.0))
+        b_rate *= tl.exp2(tl.load(g + o_c * HV, mask=o_c < n, other=0.0))
     return b_rate
 
 
 @triton.jit
 def scaled_product(
-    Ai, b_Ai, x, y, beta, g, H, HV, i_h, i_hv, row, n,
+    Ai, b_Ai, x, y, beta, g, H, HV, n,
     D: tl.constexpr, C: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """y = Ai (beta 2^g x) for the n valid rows from ``row`` on: y at head i_hv of HV, x at head i_h of H.
+    """y = Ai (beta 2^g x); every pointer is at the chunk's first row and at its head, of H in x and of HV elsewhere.
 
     Summed over BC rows of x at a time: ieee dots keep their operands in registers, and all C rows spill.
     b_Ai is Ai's lower triangle, for BC = C.
     """
     o_i = tl.arange(0, C)
-    p_i = (row + o_i) * HV + i_hv
+    stride = tl.cast(HV, tl.int64)
     for i_d in range(0, D, BD):
         o_d = i_d + tl.arange(0, BD)[None, :]
         b_y = tl.zeros((C, BD), tl.float32)
@@ -43,12 +43,13 @@ def scaled_product(
             if BC == C:
                 b_M = b_Ai
             else:
-                b_M = load_lower(Ai, p_i, n, o_j, C)
-            p_x = ((row + o_j) * H + i_h)[:, None] * D + o_d
+                b_M = load_lower(Ai, stride * C, n, o_j, C)
+            p_x = o_j[:, None] * (tl.cast(H, tl.int64) * D) + o_d
             b_x = tl.load(x + p_x, mask=(o_j < n)[:, None] & (o_d < D), other=0.0).to(tl.float32)
-            b_x *= load_rate(beta, g, (row + o_j) * HV + i_hv, o_j < n)[:, None]
+            b_x *= load_rate(beta, g, o_j, n, HV)[:, None]
             b_y = tl.dot(b_M, b_x.to(b_M.dtype), b_y, input_precision=PRECISION)
-        tl.store(y + p_i[:, None] * D + o_d, b_y.to(y.dtype.element_ty), mask=(o_i < n)[:, None] & (o_d < D))
+        p_y = o_i[:, None] * (stride * D) + o_d
+        tl.store(y + p_y, b_y.to(y.dtype.element_ty), mask=(o_i < n)[:, None] & (o_d < D))
 
 
 @triton.jit(do_not_specialize=["T", "NT", "H", "HV"])
@@ -58,16 +59,19 @@ def recompute_w_u_kernel(
 ):  # fmt: skip
     """w = Ai (beta 2^g k), u = Ai (beta v) for one chunk and value head."""
     pid = tl.program_id(0).to(tl.int64)
-    i_hv = pid % HV
     i_n, bos, length, o_t = chunk_rows(pid // HV, cu_seqlens, chunk_table, T, NT, C)
     if i_n < 0:
         return
-    row = bos + o_t
     n = length - o_t
-    o_c = tl.arange(0, C)
-    b_Ai = load_lower(Ai, (row + o_c) * HV + i_hv, n, o_c, C)
+    i_hv = pid % HV
+    row_hv = (bos + o_t) * HV + i_hv
+    row_h = (bos + o_t) * H + i_hv // (HV // H)
+    beta += row_hv
+    Ai += row_hv * C
+    b_Ai = load_lower(Ai, tl.cast(HV, tl.int64) * C, n, tl.arange(0, C), C)
     if u is not None:
-        scaled_product(Ai, b_Ai, v, u, beta, None, HV, HV, i_hv, i_hv, row, n, V, C, BC, BV, PRECISION)
+        scaled_product(Ai, b_Ai, v + row_hv * V, u + row_hv * V, beta, None, HV, HV, n, V, C, BC, BV, PRECISION)
     if w is not None:
-        i_h = i_hv // (HV // H)
-        scaled_product(Ai, b_Ai, k, w, beta, g, H, HV, i_h, i_hv, row, n, K, C, BC, BK, PRECISION)
+        if g is not None:
+            g += row_hv
+        scaled_product(Ai, b_Ai, k + row_h * K, w + row_hv * K, beta, g, H, HV, n, K, C, BC, BK, PRECISION)

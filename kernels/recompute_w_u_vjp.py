@@ -8,84 +8,90 @@ from .recompute_w_u import load_lower, load_rate
 
 
 @triton.jit
-def pair_products(
-    d, x, H, HV, i_h, i_hv, row, n, D: tl.constexpr, C: tl.constexpr, BD: tl.constexpr, PRECISION: tl.constexpr
+def add_pair_products(
+    b, d, x, H, HV, n, D: tl.constexpr, C: tl.constexpr, BD: tl.constexpr, PRECISION: tl.constexpr
 ):  # fmt: skip
-    """<d_i, x_j> over all D columns, [C, C]: d at head i_hv of HV, x at head i_h of H; 0 past the n valid rows."""
+    """b[i, j] + <d_i, x_j> over all D columns; the pointers are at the chunk's first row and at d's head of HV, x's of H."""
     o_c = tl.arange(0, C)
-    b = tl.zeros((C, C), tl.float32)
     for i_d in range(0, D, BD):
         o_d = i_d + tl.arange(0, BD)[None, :]
         m = (o_c < n)[:, None] & (o_d < D)
-        b_d = tl.load(d + ((row + o_c) * HV + i_hv)[:, None] * D + o_d, mask=m, other=0.0)
-        b_x = tl.load(x + ((row + o_c) * H + i_h)[:, None] * D + o_d, mask=m, other=0.0)
+        b_d = tl.load(d + o_c[:, None] * (tl.cast(HV, tl.int64) * D) + o_d, mask=m, other=0.0)
+        b_x = tl.load(x + o_c[:, None] * (tl.cast(H, tl.int64) * D) + o_d, mask=m, other=0.0)
         b = tl.dot(b_d, tl.trans(b_x), b, input_precision=PRECISION)
     return b
 
 
 @triton.jit
 def transposed_product(
-    Ai, d, d_x, beta, g, H, HV, i_h, row, n,
+    Ai, d, d_x, beta, g, H, HV, group, n,
     D: tl.constexpr, C: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """d_x = beta 2^g (Ai^T d), at head i_h of H: the sum, in order, over its HV / H value heads. 0 without d."""
+    """d_x = beta 2^g (Ai^T d), summed in order over ``group`` value heads; 0 without d.
+
+    The pointers are at the chunk's first row and at d_x's head of H, elsewhere at the group's first head of HV.
+    """
     o_i = tl.arange(0, C)
+    stride = tl.cast(HV, tl.int64)
     for i_d in range(0, D, BD):
         o_d = i_d + tl.arange(0, BD)[None, :]
         b_sum = tl.zeros((C, BD), tl.float32)
         if d is not None:
-            for i_g in range(HV // H):
-                i_hv = i_h * (HV // H) + i_g
+            for i_g in range(group):
                 b_y = tl.zeros((C, BD), tl.float32)
                 for i_c in tl.static_range(0, C, BC):
                     o_j = i_c + tl.arange(0, BC)
-                    p_j = (row + o_j) * HV + i_hv
                     m_T = (o_j < n)[None, :] & (o_j[None, :] >= o_i[:, None])
-                    b_T = tl.load(Ai + p_j[None, :] * C + o_i[:, None], mask=m_T, other=0.0)
-                    b_d = tl.load(d + p_j[:, None] * D + o_d, mask=(o_j < n)[:, None] & (o_d < D), other=0.0)
+                    p_T = (i_g + o_j[None, :] * stride) * C + o_i[:, None]
+                    b_T = tl.load(Ai + p_T, mask=m_T, other=0.0)
+                    p_d = (i_g + o_j[:, None] * stride) * D + o_d
+                    b_d = tl.load(d + p_d, mask=(o_j < n)[:, None] & (o_d < D), other=0.0)
                     b_y = tl.dot(b_T, b_d, b_y, input_precision=PRECISION)
-                b_sum += b_y * load_rate(beta, g, (row + o_i) * HV + i_hv, o_i < n)[:, None]
-        p = ((row + o_i) * H + i_h)[:, None] * D + o_d
+                b_rate = load_rate(beta + i_g, None, o_i, n, HV)
+                if g is not None:
+                    b_rate = load_rate(beta + i_g, g + i_g, o_i, n, HV)
+                b_sum += b_y * b_rate[:, None]
+        p = o_i[:, None] * (tl.cast(H, tl.int64) * D) + o_d
         tl.store(d_x + p, b_sum.to(d_x.dtype.element_ty), mask=(o_i < n)[:, None] & (o_d < D))
 
 
 @triton.jit
+def column_sums(b, Ai, n, HV, C: tl.constexpr):
+    """Sum over i of Ai[i, j] b[i, j]. Ai is loaded for each sum rather than kept in registers beside products."""
+    b_Ai = load_lower(Ai, tl.cast(HV, tl.int64) * C, n, tl.arange(0, C), C)
+    return tl.sum(b * b_Ai.to(tl.float32), axis=0)
+
+
+@triton.jit
 def scalar_gradients(
-    d_w, d_u, k, v, beta, Ai, g, d_beta, d_Ai, d_g, H, HV, i_h, i_hv, row, n, K: tl.constexpr, V: tl.constexpr,
+    d_w, d_u, k, v, beta, Ai, g, d_beta, d_Ai, d_g, row_h, row_hv, H, HV, n, K: tl.constexpr, V: tl.constexpr,
     C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """d_Ai = tril(d_w (beta gam k)^T + d_u (beta v)^T), d_beta and d_g of one chunk and value head.
 
     <k_j, (Ai^T d_w)_j> is the sum over i of Ai[i, j] <d_w_i, k_j>: no product with Ai^T is needed.
+    row_h and row_hv number the chunk's first row and its head in tensors of H and of HV heads.
     """
     o_c = tl.arange(0, C)
-    m_c = o_c < n
-    p_c = (row + o_c) * HV + i_hv
-    b_Ai = load_lower(Ai, p_c, n, o_c, C).to(tl.float32)
-    b_beta = load_rate(beta, None, p_c, m_c)
-    b_dAi = tl.zeros((C, C), tl.float32)
-    b_dbeta = tl.zeros((C,), tl.float32)
-    b_dg = tl.zeros((C,), tl.float32)
+    Ai += row_hv * C
+    b_beta = load_rate(beta + row_hv, None, o_c, n, HV)
+    b = tl.zeros((C, C), tl.float32)
     if d_w is not None:
-        b = pair_products(d_w, k, H, HV, i_h, i_hv, row, n, K, C, BK, PRECISION)
-        b_dbeta = tl.sum(b * b_Ai, axis=0)
+        b = add_pair_products(b, d_w + row_hv * K, k + row_h * K, H, HV, n, K, C, BK, PRECISION)
         if g is not None:
-            b_gam = tl.exp2(tl.load(g + p_c, mask=m_c, other=0.0))
-            b *= b_gam[None, :]
-            b_dbeta *= b_gam
-        b_dAi = b * b_beta[None, :]
-        b_dg = b_dbeta * b_beta * 0.6931471805599453
-    if d_u is not None:
-        b = pair_products(d_u, v, HV, HV, i_hv, i_hv, row, n, V, C, BV, PRECISION)
-        b_dbeta += tl.sum(b * b_Ai, axis=0)
-        b_dAi += b * b_beta[None, :]
-    if d_Ai is not None:
-        b_dAi = tl.where(o_c[:, None] >= o_c[None, :], b_dAi, 0.0)
-        tl.store(d_Ai + p_c[:, None] * C + o_c[None, :], b_dAi.to(d_Ai.dtype.element_ty), mask=m_c[:, None])
-    if d_beta is not None:
-        tl.store(d_beta + p_c, b_dbeta.to(d_beta.dtype.element_ty), mask=m_c)
+            b *= tl.exp2(tl.load(g + row_hv + o_c * HV, mask=o_c < n, other=0.0))[None, :]
     if d_g is not None:
-        tl.store(d_g + p_c, b_dg, mask=m_c)
+        b_t = column_sums(b, Ai, n, HV, C)
+        tl.store(d_g + row_hv + o_c * HV, b_t * b_beta * 0.6931471805599453, mask=o_c < n)
+    if d_u is not None:
+        b = add_pair_products(b, d_u + row_hv * V, v + row_hv * V, HV, HV, n, V, C, BV, PRECISION)
+    if d_beta is not None:
+        b_t = column_sums(b, Ai, n, HV, C)
+        tl.store(d_beta + row_hv + o_c * HV, b_t.to(d_beta.dtype.element_ty), mask=o_c < n)
+    if d_Ai is not None:
+        b = tl.where(o_c[:, None] >= o_c[None, :], b * b_beta[None, :], 0.0)
+        p = o_c[:, None] * (tl.cast(HV, tl.int64) * C) + o_c[None, :]
+        tl.store(d_Ai + row_hv * C + p, b.to(d_Ai.dtype.element_ty), mask=(o_c < n)[:, None])
 
 
 @triton.jit(do_not_specialize=["T", "NT", "H", "HV"])
@@ -94,21 +100,42 @@ def recompute_w_u_vjp_kernel(
     K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """d_k of one key head and the gradients of its value heads, in one chunk."""
+    """One of three programs for each chunk and key head: scalar gradients and d_Ai, d_v, or d_k.
+
+    They read the same rows at the same time, mostly from L2, and need fewer registers than one that does all.
+    """
     pid = tl.program_id(0).to(tl.int64)
-    i_h = pid % H
-    i_n, bos, length, o_t = chunk_rows(pid // H, cu_seqlens, chunk_table, T, NT, C)
+    i_h = (pid // 3) % H
+    i_n, bos, length, o_t = chunk_rows(pid // 3 // H, cu_seqlens, chunk_table, T, NT, C)
     if i_n < 0:
         return
-    row = bos + o_t
     n = length - o_t
-    for i_g in range(HV // H):
-        i_hv = i_h * (HV // H) + i_g
+    group = HV // H
+    row_h = (bos + o_t) * H + i_h
+    row_hv = (bos + o_t) * HV + i_h * group
+    if pid % 3 == 0:
         if (d_Ai is not None) or (d_beta is not None) or (d_g is not None):
-            scalar_gradients(
-                d_w, d_u, k, v, beta, Ai, g, d_beta, d_Ai, d_g, H, HV, i_h, i_hv, row, n, K, V, C, BK, BV, PRECISION
-            )  # fmt: skip
+            for i_g in range(group):
+                scalar_gradients(
+                    d_w, d_u, k, v, beta, Ai, g, d_beta, d_Ai, d_g, row_h, row_hv + i_g, H, HV, n,
+                    K, V, C, BK, BV, PRECISION,
+                )  # fmt: skip
+    elif pid % 3 == 1:
         if d_v is not None:
-            transposed_product(Ai, d_u, d_v, beta, None, HV, HV, i_hv, row, n, V, C, BC, BV, PRECISION)
-    if d_k is not None:
-        transposed_product(Ai, d_w, d_k, beta, g, H, HV, i_h, row, n, K, C, BC, BK, PRECISION)
+            for i_g in range(group):
+                r = row_hv + i_g
+                p_du = None
+                if d_u is not None:
+                    p_du = d_u + r * V
+                transposed_product(Ai + r * C, p_du, d_v + r * V, beta + r, None, HV, HV, 1, n, V, C, BC, BV, PRECISION)
+    else:
+        if d_k is not None:
+            p_dw = None
+            if d_w is not None:
+                p_dw = d_w + row_hv * K
+            p_g = None
+            if g is not None:
+                p_g = g + row_hv
+            transposed_product(
+                Ai + row_hv * C, p_dw, d_k + row_h * K, beta + row_hv, p_g, H, HV, group, n, K, C, BC, BK, PRECISION
+            )  # fmt: skip

@@ -11,7 +11,7 @@ import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port
 from ._decay import chunked, unchunked, zero_chunked
-from ._tiles import chunk_limits, precision
+from ._tiles import by_dtype, chunk_limits, precision
 
 CONTRACT = Contract(
     inputs={"A": Port("B T HV C", F32, unit="gram/strict_lower/{gating}")},
@@ -64,7 +64,8 @@ def launch(A, Ai, *, C, seqs, config):
 
 
 def vjp_configs(axes, device):
-    return [{"num_warps": 8 if axes["C"] == 128 else 4, "num_stages": 1}]
+    C = axes["C"]
+    return [{"BC": C, "BC_F32": min(C, 32), "num_warps": 8 if C == 128 else 4, "num_stages": 1}]
 
 
 def vjp_launch(d_Ai, Ai, d_A, *, C, seqs, config):
@@ -79,7 +80,7 @@ def vjp_launch(d_Ai, Ai, d_A, *, C, seqs, config):
                 d_Ai=d_Ai, Ai=Ai, d_A=d_A, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table,
                 T=T, NT=seqs.NT, HV=HV,
             ),
-            constexprs=dict(C=C, PRECISION=precision(Ai.dtype)),
+            constexprs=dict(C=C, BC=by_dtype(config, "BC", Ai.dtype), PRECISION=precision(Ai.dtype)),
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )

@@ -58,8 +58,7 @@ test: $(READY) ## Run the tests, skips with their reasons
 	@$(PY) -m pytest -n 2 -rs $(ARGS)
 
 gpu-test: $(READY) ## Run the tests that need a GPU
-	@$(CHUNKWISE) doctor --need gpu >&2
-	@$(PY) -m pytest -m gpu -rs $(ARGS)
+	@$(PY) -m pytest -m gpu --require-gpu -rs $(ARGS)
 
 lint: $(READY) ## Run ruff
 	@$(PY) -m ruff check . $(ARGS)

@@ -1,0 +1,41 @@
+"""Threads, the GPU marker, and what stands at the head of a test run."""
+
+import os
+from importlib.metadata import PackageNotFoundError, version
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # one thread for each worker, and for the processes that its tests start
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import pytest
+import torch
+
+
+def pytest_addoption(parser):
+    parser.addoption("--require-gpu", action="store_true", help="fail at once without a GPU, in place of skipping")
+
+
+def pytest_configure(config):
+    if config.getoption("--require-gpu") and not torch.cuda.is_available():
+        raise pytest.UsageError("no GPU that PyTorch can use; `chunkwise doctor` says what there is")
+
+
+def pytest_report_header():
+    packages = ", ".join(f"{name} {installed(name)}" for name in ("chunkwise", "torch", "triton", "numpy"))
+    names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+    return f"{packages}; {', '.join(names) or 'no GPU'}"
+
+
+def installed(name):
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def pytest_collection_modifyitems(items):
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if "gpu" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="needs a GPU"))

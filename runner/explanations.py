@@ -325,15 +325,15 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
         "chunkwise run gated_delta --inputs capture.pt",
         "Write the tensors under the pipeline's input names with safetensors.torch.save_file.",
     ),
-    codes.DOUBLE_BACKWARD: (
-        "The backward pass of a pipeline is derived, and it has no derivative of its own.",
-        "torch.autograd.grad(loss, k, create_graph=True)",
-        "Leave out create_graph; for second derivatives, differentiate the definition or the references.",
-    ),
     codes.UNKNOWN_CODE: (
         "chunkwise explain was asked for a code that does not exist.",
         "chunkwise explain CW999",
         "The code stands in brackets after the word error, as in error[CW304].",
+    ),
+    codes.DOUBLE_BACKWARD: (
+        "The backward pass of a pipeline is derived, and it has no derivative of its own.",
+        "torch.autograd.grad(loss, k, create_graph=True)",
+        "Leave out create_graph; for second derivatives, differentiate the definition or the references.",
     ),
     codes.NO_GPU: (
         "What was asked for needs a GPU, and none is there or torch cannot use it.",

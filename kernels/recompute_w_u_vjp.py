@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from ._chunks import chunk_rows
-from .recompute_w_u import load_lower, load_rate
+from .recompute_w_u import load_lower
 
 
 @triton.jit
@@ -24,12 +24,12 @@ def add_pair_products(
 
 @triton.jit
 def transposed_product(
-    Ai, d, d_x, beta, g, H, HV, group, n,
+    Ai, d, d_x, beta, g, row_h, row_hv, H, HV, group, n,
     D: tl.constexpr, C: tl.constexpr, BC: tl.constexpr, BD: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """d_x = beta 2^g (Ai^T d), summed in order over ``group`` value heads; 0 without d.
 
-    The pointers are at the chunk's first row and at d_x's head of H, elsewhere at the group's first head of HV.
+    row_h numbers the chunk's first row and its head in d_x, of H heads; row_hv the same for the group's first of HV.
     """
     o_i = tl.arange(0, C)
     stride = tl.cast(HV, tl.int64)
@@ -37,21 +37,20 @@ def transposed_product(
         o_d = i_d + tl.arange(0, BD)[None, :]
         b_sum = tl.zeros((C, BD), tl.float32)
         if d is not None:
-            for i_g in range(group):
+            for i_hv in range(row_hv, row_hv + group):
                 b_y = tl.zeros((C, BD), tl.float32)
                 for i_c in tl.static_range(0, C, BC):
                     o_j = i_c + tl.arange(0, BC)
                     m_T = (o_j < n)[None, :] & (o_j[None, :] >= o_i[:, None])
-                    p_T = (i_g + o_j[None, :] * stride) * C + o_i[:, None]
-                    b_T = tl.load(Ai + p_T, mask=m_T, other=0.0)
-                    p_d = (i_g + o_j[:, None] * stride) * D + o_d
-                    b_d = tl.load(d + p_d, mask=(o_j < n)[:, None] & (o_d < D), other=0.0)
+                    b_T = tl.load(Ai + i_hv * C + o_j[None, :] * (stride * C) + o_i[:, None], mask=m_T, other=0.0)
+                    m_d = (o_j < n)[:, None] & (o_d < D)
+                    b_d = tl.load(d + i_hv * D + o_j[:, None] * (stride * D) + o_d, mask=m_d, other=0.0)
                     b_y = tl.dot(b_T, b_d, b_y, input_precision=PRECISION)
-                b_rate = load_rate(beta + i_g, None, o_i, n, HV)
+                b_rate = tl.load(beta + i_hv + o_i * HV, mask=o_i < n, other=0.0).to(tl.float32)
                 if g is not None:
-                    b_rate = load_rate(beta + i_g, g + i_g, o_i, n, HV)
+                    b_rate *= tl.exp2(tl.load(g + i_hv + o_i * HV, mask=o_i < n, other=0.0))
                 b_sum += b_y * b_rate[:, None]
-        p = o_i[:, None] * (tl.cast(H, tl.int64) * D) + o_d
+        p = row_h * D + o_i[:, None] * (tl.cast(H, tl.int64) * D) + o_d
         tl.store(d_x + p, b_sum.to(d_x.dtype.element_ty), mask=(o_i < n)[:, None] & (o_d < D))
 
 
@@ -74,7 +73,7 @@ def scalar_gradients(
     """
     o_c = tl.arange(0, C)
     Ai += row_hv * C
-    b_beta = load_rate(beta + row_hv, None, o_c, n, HV)
+    b_beta = tl.load(beta + row_hv + o_c * HV, mask=o_c < n, other=0.0).to(tl.float32)
     b = tl.zeros((C, C), tl.float32)
     if d_w is not None:
         b = add_pair_products(b, d_w + row_hv * K, k + row_h * K, H, HV, n, K, C, BK, PRECISION)
@@ -100,42 +99,32 @@ def recompute_w_u_vjp_kernel(
     K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One of three programs for each chunk and key head: scalar gradients and d_Ai, d_v, or d_k.
+    """One of the 2 HV / H + 1 programs of a chunk and key head.
 
-    They read the same rows at the same time, mostly from L2, and need fewer registers than one that does all.
+    For each value head one makes d_Ai, d_beta and d_g, one d_v; the last one makes d_k. They read the same rows at
+    the same time, mostly from L2, and need fewer registers than one program that does all.
     """
     pid = tl.program_id(0).to(tl.int64)
-    i_h = (pid // 3) % H
-    i_n, bos, length, o_t = chunk_rows(pid // 3 // H, cu_seqlens, chunk_table, T, NT, C)
+    group = HV // H
+    i_slot = pid // (2 * HV + H)
+    i_h = pid % (2 * HV + H) // (2 * group + 1)
+    i_task = (pid % (2 * HV + H) % (2 * group + 1)).to(tl.int32)
+    i_n, bos, length, o_t = chunk_rows(i_slot, cu_seqlens, chunk_table, T, NT, C)
     if i_n < 0:
         return
     n = length - o_t
-    group = HV // H
     row_h = (bos + o_t) * H + i_h
     row_hv = (bos + o_t) * HV + i_h * group
-    if pid % 3 == 0:
+    if i_task < group:
         if (d_Ai is not None) or (d_beta is not None) or (d_g is not None):
-            for i_g in range(group):
-                scalar_gradients(
-                    d_w, d_u, k, v, beta, Ai, g, d_beta, d_Ai, d_g, row_h, row_hv + i_g, H, HV, n,
-                    K, V, C, BK, BV, PRECISION,
-                )  # fmt: skip
-    elif pid % 3 == 1:
+            scalar_gradients(
+                d_w, d_u, k, v, beta, Ai, g, d_beta, d_Ai, d_g, row_h, row_hv + i_task, H, HV, n,
+                K, V, C, BK, BV, PRECISION,
+            )  # fmt: skip
+    elif i_task < 2 * group:
         if d_v is not None:
-            for i_g in range(group):
-                r = row_hv + i_g
-                p_du = None
-                if d_u is not None:
-                    p_du = d_u + r * V
-                transposed_product(Ai + r * C, p_du, d_v + r * V, beta + r, None, HV, HV, 1, n, V, C, BC, BV, PRECISION)
+            r = row_hv + i_task - group
+            transposed_product(Ai, d_u, d_v, beta, None, r, r, HV, HV, 1, n, V, C, BC, BV, PRECISION)
     else:
         if d_k is not None:
-            p_dw = None
-            if d_w is not None:
-                p_dw = d_w + row_hv * K
-            p_g = None
-            if g is not None:
-                p_g = g + row_hv
-            transposed_product(
-                Ai + row_hv * C, p_dw, d_k + row_h * K, beta + row_hv, p_g, H, HV, group, n, K, C, BC, BK, PRECISION
-            )  # fmt: skip
+            transposed_product(Ai, d_w, d_k, beta, g, row_h, row_hv, H, HV, group, n, K, C, BC, BK, PRECISION)

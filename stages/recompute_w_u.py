@@ -126,7 +126,7 @@ def vjp_launch(d_w, d_u, k, v, beta, Ai, g, d_k, d_v, d_beta, d_Ai, d_g, *, C, s
     return [
         Launch(
             recompute_w_u_vjp_kernel,
-            grid=(B * seqs.NT * H * 3,),
+            grid=(B * seqs.NT * (2 * HV + H),),
             args=dict(
                 d_w=d_w, d_u=d_u, k=k, v=v, beta=beta, Ai=Ai, g=g, d_k=d_k, d_v=d_v, d_beta=d_beta, d_Ai=d_Ai, d_g=d_g,
                 cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table, T=T, NT=seqs.NT, H=H, HV=HV,

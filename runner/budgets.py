@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from ..stages._seqs import Seqs
-from .rounding import RHO
+from .rounding import FINER, RHO
 
 FEW = 64
 CAP, CAP_ILL = 7, 35
@@ -36,11 +36,17 @@ class Verdict:
     why: str = ""
 
 
-def float32_noise(sizes: Mapping[str, int], gate_span: float) -> float:
-    """What float32 arithmetic itself adds, whatever the IO dtype: sums of up to K + C terms, and the
-    exponent of a decay, whose absolute error is that of a chunk sum (gate_span, its largest size in nats)."""
+def arithmetic_noise(io: torch.dtype, sizes: Mapping[str, int], gate_span: float) -> float:
+    """What the arithmetic itself adds, float64 for a float64 pipeline and float32 for any other: sums of up to K + C
+    terms, and the exponent of a decay, whose absolute error is that of a chunk sum (gate_span, its largest size in
+    nats)."""
     longest = sum(sizes.get(axis, 0) for axis in ("K", "V", "C"))
-    return UNIT_ROUNDOFF * (math.sqrt(max(longest, 1)) + gate_span)
+    return UNIT_ROUNDOFF * scale_of(io) * (math.sqrt(max(longest, 1)) + gate_span)
+
+
+def scale_of(io: torch.dtype) -> float:
+    """Errors of M are measured in float32 arithmetic; how much finer a float64 pipeline is."""
+    return FINER if io == torch.float64 else 1.0
 
 
 def judge(
@@ -53,11 +59,11 @@ def judge(
     noise: float,
     ill_conditioned: bool = False,
 ) -> Verdict:
-    """got in its own dtype; truth in float64; models: one result of M, or several draws for a small tensor."""
+    """got in its own dtype; truth in float64; models: one result of M, or several draws where few roundings decide."""
     rho = RHO[io]
     cap = (CAP_ILL if ill_conditioned else CAP) * (rho + noise)
     wide, size = got.double(), truth.norm().item()
-    errors = [model.double() - truth for model in models]
+    errors = [scale_of(io) * (model.double() - truth) for model in models]
     e = math.sqrt(sum(error.square().sum().item() for error in errors) / len(errors))
     condition = relative(e, size)
     budget = relative(2 * e, size) + rho

@@ -2,16 +2,20 @@
 
 import threading
 from collections import OrderedDict, namedtuple
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from ..stages._seqs import Seqs
 from . import codes
+from .autograd import differentiable
+from .backward import derive
 from .build_graph import build_graph, check_graphs
 from .dtypes import IO_DTYPES, name_of, port_dtype
 from .errors import ChunkwiseError, Diagnostic
-from .execute import execute, run_step
+from .execute import execute
 from .graph import Graph, Value
 from .load_spec import read_spec
 from .pipelines import find_pipeline
@@ -74,8 +78,11 @@ class Op:
         return f"<chunkwise op {self.spec.name}({names}) -> {', '.join(self.spec.outputs)}>"
 
     def __call__(self, *, cu_seqlens=None, seqlens=None, outputs=None, **given):
-        plan, tensors, params, packing = self.prepare(given, cu_seqlens, seqlens, outputs)
-        results = execute(plan, tensors, params, seqs_of(packing, plan.sizes))
+        call = self.bind(given, cu_seqlens, seqlens, outputs)
+        if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in call.tensors.values()):
+            results = differentiable(call)
+        else:
+            results = call.run()
         return self.result(**{name: results.get(name) for name in self.spec.outputs})
 
     def with_axes(self, sizes: Mapping[str, int]) -> "Op":
@@ -89,8 +96,13 @@ class Op:
     def graph(self, absent: frozenset[str] = frozenset()) -> Graph:
         return self.graphs.get(absent, lambda: build_graph(self.spec, self.stages, absent))
 
-    def prepare(self, given: Mapping, cu_seqlens=None, seqlens=None, outputs=None):
-        """(plan, tensors, params, packing) of one call; every check happens here, before anything is launched."""
+    def joint_graph(self, absent: frozenset[str], wanted: frozenset[str], cotangents: frozenset[str]) -> Graph:
+        """Forward, rebuild and backward in one graph; wanted: inputs, cotangents: outputs."""
+        key = (absent, wanted, cotangents)
+        return self.graphs.get(key, lambda: derive(self.graph(absent), sorted(wanted), sorted(cotangents)))
+
+    def bind(self, given: Mapping, cu_seqlens=None, seqlens=None, outputs=None) -> "Call":
+        """One call with everything checked, before anything is launched."""
         tensors, params = self.split(given)
         graph = self.graph(frozenset(name for name, x in tensors.items() if x is None))
         io, device = check_tensors(graph, tensors)
@@ -98,15 +110,9 @@ class Op:
         packing = read_packing(cu_seqlens, seqlens, sizes, device)
         sizes = complete(graph, sizes, packing.N if packing else None)
         check_state_count(graph, tensors, sizes)
-        plan = self.plan(graph, sizes, io, device, self.wanted(outputs), packing is not None)
-        tensors = {name: x.contiguous() if x is not None else None for name, x in tensors.items()}
-        return plan, tensors, parameters(graph, sizes, params), packing
-
-    def plan(self, graph: Graph, sizes, io, device, wanted: frozenset[str], packed: bool) -> Plan:
+        wanted = {name: value for name, value in graph.outputs.items() if value and name in self.wanted(outputs)}
         backend = resolve_backend(self.backend, device, io)
-        results = {name: value for name, value in graph.outputs.items() if value and name in wanted}
-        key = (graph.absent, tuple(sizes.items()), io, device, wanted, packed, backend)
-        return self.plans.get(key, lambda: make_plan(graph, sizes, io, backend, device, results))
+        return Call(self, graph, tensors, parameters(graph, sizes, params), sizes, packing, io, device, backend, wanted)
 
     def split(self, given: Mapping) -> tuple[dict[str, torch.Tensor | None], dict[str, float]]:
         """Tensors and params of a call; unknown names and missing inputs are refused."""
@@ -139,6 +145,52 @@ class Op:
         return frozenset(outputs)
 
 
+@dataclass(frozen=True)
+class Call:
+    """One call of an op: checked tensors and numbers, and the plans that fit them. wanted: output -> value."""
+
+    op: Op
+    graph: Graph
+    tensors: Mapping[str, torch.Tensor | None]
+    params: Mapping[str, float]
+    sizes: Mapping[str, int]
+    packing: Packing | None
+    io: torch.dtype
+    device: torch.device
+    backend: str
+    wanted: Mapping[str, str]
+
+    @property
+    def seqs(self) -> Seqs:
+        return seqs_of(self.packing, self.sizes)
+
+    @property
+    def contiguous(self) -> dict[str, torch.Tensor | None]:
+        return {name: x.contiguous() if x is not None else None for name, x in self.tensors.items()}
+
+    def run(self) -> dict[str, torch.Tensor]:
+        return execute(self.forward_plan(), self.contiguous, self.params, self.seqs)
+
+    def plan(self, graph: Graph, results: Mapping[str, str], given=()) -> Plan:
+        """The plan for some results of a graph; made once per signature."""
+        key = (
+            id(graph), tuple(results.items()), tuple(self.sizes.items()), self.io, self.device, self.packing is not None, self.backend
+        )  # fmt: skip
+        make = lambda: make_plan(graph, self.sizes, self.io, self.backend, self.device, results, given)  # noqa: E731
+        return self.op.plans.get(key, make)
+
+    def forward_plan(self, joint: Graph | None = None) -> Plan:
+        """The forward pass; with a joint graph, what backward keeps too, under the values' own names."""
+        kept = {name: name for name in joint.kept} if joint else {}
+        return self.plan(joint or self.graph, {**self.wanted, **kept})
+
+    def backward_plan(self, joint: Graph) -> Plan:
+        return self.plan(joint, joint.gradients, (*joint.kept, *joint.cotangents.values()))
+
+    def joint(self, wanted: Collection[str], cotangents: Collection[str]) -> Graph:
+        return self.op.joint_graph(self.graph.absent, frozenset(wanted), frozenset(cotangents))
+
+
 def check_tensors(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> tuple[torch.dtype, torch.device]:
     """(IO dtype, device) of a call; wrong kinds, ranks, dtypes and devices are refused by name."""
     present = {name: x for name, x in tensors.items() if x is not None}
@@ -159,9 +211,6 @@ def check_tensors(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> t
         if x.device != device:
             first = next(iter(present))
             found.append(wrong(value, f"is on {x.device}, {first} is on {device}"))
-        if x.requires_grad and torch.is_grad_enabled():
-            help = "call it under torch.no_grad(), or detach the tensor"
-            found.append(wrong(value, "requires a gradient, and this build has no backward pass", help))
     if found:
         raise ChunkwiseError(*found)
     return io, device

@@ -60,3 +60,10 @@ def gate(g: torch.Tensor, case: str, axes: tuple[str, ...], generator) -> torch.
         first = torch.arange(g.shape[dim], device=g.device).view([-1 if i == dim else 1 for i in range(g.dim())]) == 0
         return torch.where(reset | first, -3e37, g)
     return g
+
+
+def make_cotangents(graph: Graph, sizes: Mapping[str, int], io: torch.dtype, device, seed: int = 0) -> dict[str, torch.Tensor]:
+    """Standard normal gradients for every cotangent of a graph with a backward pass, by value name."""
+    return {
+        name: make_input(graph.values[name], sizes, io, device, seed, "typical") for name in graph.cotangents.values()
+    }

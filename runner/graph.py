@@ -24,7 +24,8 @@ class Value:
     """A tensor of the graph.
 
     name: an input's name, or ``node.port``. producer: node id, None for an input.
-    axes, dtype, unit, laws: as solved. mark: where the value was first written.
+    axes, dtype, unit, laws: as solved. mark: where the value was first written. written: the places of an input's
+    shape, dtype, unit and where, as far as the file has them.
     """
 
     name: str
@@ -35,6 +36,11 @@ class Value:
     producer: str | None
     port: str
     mark: Mark | None
+    written: Mapping[str, Mark | None] = field(default_factory=dict)
+
+    def mark_of(self, part: str) -> Mark | None:
+        """Where shape, dtype, unit or where comes from."""
+        return self.written.get(part) or self.mark
 
 
 @dataclass(frozen=True)

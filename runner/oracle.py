@@ -1,5 +1,6 @@
 """A pipeline's ``definition`` on the runner's terms: typed against its inputs, evaluated in float64."""
 
+import math
 from collections.abc import Mapping
 
 import torch
@@ -42,6 +43,25 @@ def parsed(spec: PipelineSpec) -> Definition:
         raise ChunkwiseError(*map(diagnostic, error.problems)) from None
 
 
+def definition_gradients(graph: Graph, inputs: Mapping, cotangents: Mapping, params, sizes, packing) -> dict[str, torch.Tensor]:
+    """float64 gradients of the definition by autograd, for every input in graph.gradients.
+
+    cotangents: output -> incoming gradient. Only every sqrt(T)-th state is kept on the way.
+    """
+    leaves = {name: inputs[name].detach().double().requires_grad_() for name in graph.gradients}
+    segment = max(1, math.isqrt(sizes.get("T", 1)))
+    with torch.enable_grad():
+        outputs = definition_outputs(graph, {**inputs, **leaves}, params, sizes, packing, segment)
+        pairs = [(outputs[name], d.double()) for name, d in cotangents.items() if outputs[name].requires_grad]
+        found = torch.autograd.grad(
+            [out for out, _ in pairs], list(leaves.values()), [d for _, d in pairs], allow_unused=True
+        )
+    return {
+        name: torch.zeros_like(leaf) if gradient is None else gradient
+        for (name, leaf), gradient in zip(leaves.items(), found)
+    }
+
+
 def declared_axes(graph: Graph) -> dict[str, tuple]:
     return {name: tuple(map(str, value.axes)) for name, value in graph.inputs.items()}
 
@@ -72,9 +92,14 @@ def definition_errors(graph: Graph) -> list[Diagnostic]:
 
 
 def definition_outputs(
-    graph: Graph, inputs: Mapping[str, torch.Tensor | None], params: Mapping[str, float], sizes, packing: Packing | None
+    graph: Graph,
+    inputs: Mapping[str, torch.Tensor | None],
+    params: Mapping[str, float],
+    sizes,
+    packing: Packing | None,
+    segment: int | None = None,
 ) -> dict[str, torch.Tensor]:
-    """The outputs of the definition in float64, on the inputs' device."""
+    """The outputs of the definition in float64, on the inputs' device. segment: see definition.evaluate."""
     names = [name for name, source in graph.outputs.items() if source is not None]
     axes = {name: sizes[name] for name in graph.axis_names if name in sizes and name not in ("NT",)}
     try:
@@ -87,6 +112,7 @@ def definition_outputs(
             lengths=packing.on_host() if packing else None,
             axes=axes,
             defaults=defaults(graph.spec),
+            segment=segment,
         )
     except DefinitionError as error:
         raise ChunkwiseError(*map(diagnostic, error.problems)) from None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from .dtypes import name_of
 from .environment import environment
-from .plan import Plan
+from .function import Call
 from .report_verify import document as verify_document
 from .report_verify import summary
 from .timing import StageTiming, Timing, Timings
@@ -16,7 +16,7 @@ from .verify import Verification
 class RunReport:
     """What ``run`` found. verification: at a small size, on the same device and back end."""
 
-    plan: Plan
+    call: Call
     timings: Timings
     verification: Verification
     seqlens: tuple[int, ...] | None
@@ -25,12 +25,12 @@ class RunReport:
 
 
 def document(report: RunReport) -> dict:
-    timings, plan = report.timings, report.plan
+    timings, call = report.timings, report.call
     return {
-        "pipeline": plan.graph.name,
-        "dtype": name_of(plan.io),
-        "backend": plan.backend,
-        "axes": dict(plan.sizes),
+        "pipeline": call.graph.name,
+        "dtype": name_of(call.io),
+        "backend": call.backend,
+        "axes": dict(call.sizes),
         "seqlens": report.seqlens,
         "stages": [stage_document(stage, timings) for stage in timings.stages],
         "sum_of_stages_ms": timings.sum_of_stages_ms,
@@ -41,9 +41,9 @@ def document(report: RunReport) -> dict:
         "peak_mem_mb": timings.peak_mem_mb,
         "timed_by": timings.how,
         "verify": verify_document(report.verification)["verify"],
-        "environment": environment(plan.device),
+        "environment": environment(call.device),
         "files": [str(path) for path in report.files],
-        "notes": list(report.notes),
+        "notes": [*report.notes, *timings.notes],
     }
 
 
@@ -51,6 +51,7 @@ def stage_document(stage: StageTiming, timings: Timings) -> dict:
     return {
         "id": stage.id,
         "stage": stage.stage,
+        "phase": stage.phase,
         "backend": stage.backend,
         "latency_ms": stage.timing.median_ms,
         "latency_p20_ms": stage.timing.p20_ms,
@@ -65,14 +66,16 @@ def stage_document(stage: StageTiming, timings: Timings) -> dict:
 def run_table(report: RunReport):
     from rich.table import Table
 
-    plan, timings = report.plan, report.timings
-    sizes = ", ".join(f"{axis}={size}" for axis, size in plan.sizes.items())
-    table = Table(title=f"{plan.graph.name}: {name_of(plan.io)}, {plan.device}, {sizes}", title_justify="left")
+    call, timings = report.call, report.timings
+    sizes = ", ".join(f"{axis}={size}" for axis, size in call.sizes.items())
+    table = Table(title=f"{call.graph.name}: {name_of(call.io)}, {call.device}, {sizes}", title_justify="left")
     for name in ("stage", "uses", "back end"):
         table.add_column(name)
     for name in ("ms", "p20 - p80", "share", "TFLOP/s", "GB/s"):
         table.add_column(name, justify="right")
-    for stage in timings.stages:
+    for before, stage in zip((None, *timings.stages), timings.stages):
+        if before and before.phase != stage.phase:
+            table.add_section()
         table.add_row(stage.id, stage.stage, stage.backend, *time_cells(stage.timing), f"{timings.share_pct(stage):.1f} %",
                       rate(stage.tflops), rate(stage.gbps))
     table.add_section()
@@ -95,7 +98,7 @@ def run_lines(report: RunReport) -> list[str]:
         f"{summary(report.verification)}; at {sizes}; closest: {worst.id}.{worst.value} "
         f"{worst.verdict.rel_l2_err:.1e} of {worst.verdict.budget:.1e}"
     )
-    lines += [f"note: {note}" for note in report.notes]
+    lines += [f"note: {note}" for note in (*report.notes, *timings.notes)]
     lines += [f"wrote {path}" for path in report.files]
     return lines
 

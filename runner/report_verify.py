@@ -27,11 +27,10 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def summary(result: Verification) -> str:
-    heads = "" if result.heads is None else f"; float64 on head groups {', '.join(map(str, result.heads))} at full length"
     if result.ok:
-        return f"verified: {len(result.rows)} tensors within budget{heads}"
+        return f"verified: {len(result.rows)} tensors within budget"
     bad = result.first_bad
-    return f"FAILED at {bad.id}.{bad.value}: {bad.verdict.why}{heads}"
+    return f"FAILED at {bad.id}.{bad.value}: {bad.verdict.why}"
 
 
 def document(result: Verification) -> dict:
@@ -44,7 +43,6 @@ def document(result: Verification) -> dict:
             "backend": result.backend,
             "case": result.case,
             "axes": dict(result.sizes),
-            "head_groups": result.heads,
             "outputs": {row.value: entry(row) for row in result.rows if row.id == "op"},
             "stages": [{"id": row.id, "output": row.value, **entry(row)} for row in result.rows if row.id != "op"],
         },

@@ -7,7 +7,11 @@ every port rounded to its contract dtype. Gates, exponentials, the inverse and t
 import torch
 from torch.overrides import TorchFunctionMode
 
-RHO = {torch.bfloat16: 1.7e-3, torch.float16: 2.1e-4, torch.float32: 2.6e-8}
+FINER = 2.0**-29
+"""Rounding of float64 over that of float32. M of float64 is that of float32 with its errors scaled by this: there is
+no wider arithmetic to take the truth from, so a model of its own would have nothing to be held against."""
+
+RHO = {torch.bfloat16: 1.7e-3, torch.float16: 2.1e-4, torch.float32: 2.6e-8, torch.float64: 2.6e-8 * FINER}
 """Relative L2 error of rounding alone, by IO dtype."""
 
 DOTS = {
@@ -23,6 +27,11 @@ def nearest(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return x.to(dtype).to(x.dtype)
 
 
+def model_dtype(io: torch.dtype) -> torch.dtype:
+    """What M rounds to in a pipeline of that IO dtype."""
+    return torch.float32 if io == torch.float64 else io
+
+
 class Stochastic:
     """Rounds up or down by chance, so that the mean of many draws is unbiased."""
 
@@ -30,13 +39,24 @@ class Stochastic:
         self.seed, self.generators = seed, {}
 
     def __call__(self, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        wide = x.double()
+        return (wide + self.slips(wide, dtype)).to(dtype).to(x.dtype)
+
+    def slips(self, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """An error for each number of x, at most half a unit in the last place of dtype; 0 stays 0."""
         if x.device not in self.generators:
             self.generators[x.device] = torch.Generator(x.device).manual_seed(self.seed)
-        noise = torch.rand(x.shape, generator=self.generators[x.device], device=x.device, dtype=torch.float64)
-        wide = x.double()
-        _, exponent = torch.frexp(wide)
-        ulp = torch.ldexp(torch.full_like(wide, torch.finfo(dtype).eps), exponent - 1)
-        return torch.where(wide == 0, wide, wide + (noise - 0.5) * ulp).to(dtype).to(x.dtype)
+        noise = torch.rand(x.shape, generator=self.generators[x.device], device=x.device, dtype=torch.float64) - 0.5
+        _, exponent = torch.frexp(x)
+        ulp = torch.ldexp(torch.full_like(x, torch.finfo(dtype).eps), exponent - 1)
+        return torch.where((x == 0) | ~x.isfinite(), 0.0, noise * ulp)
+
+    def cumsum(self, x: torch.Tensor, dim: int) -> torch.Tensor:
+        """Term by term in x's dtype: each partial sum is rounded up or down by chance, so that it slips by up to one
+        unit in the last place, a small slip likelier than a large one; every later sum inherits it."""
+        sums = x.double().cumsum(dim)
+        slips = self.slips(sums, x.dtype) + self.slips(sums, x.dtype)
+        return (sums + slips.cumsum(dim)).to(x.dtype)
 
 
 def cumsum_in_order(x: torch.Tensor, dim: int) -> torch.Tensor:
@@ -49,18 +69,19 @@ def cumsum_in_order(x: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 class RoundedDots(TorchFunctionMode):
-    """Rounds the floating-point operands of every matrix product to a dtype before it is taken, and keeps
-    cumulative sums in the dtype that they have."""
+    """Rounds the floating-point operands of every matrix product to a dtype before it is taken, and takes cumulative
+    sums term by term in the dtype that they have."""
 
     def __init__(self, dtype: torch.dtype, rounding=nearest):
         super().__init__()
         self.dtype, self.rounding = dtype, rounding
+        self.cumsum = rounding.cumsum if isinstance(rounding, Stochastic) else cumsum_in_order
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func in DOTS:
             args = tuple(self.operand(arg) for arg in args)
         if func in CUMSUMS:
-            return cumsum_in_order(*args, **(kwargs or {}))
+            return self.cumsum(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
     def operand(self, arg):

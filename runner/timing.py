@@ -11,10 +11,13 @@ from dataclasses import dataclass
 
 import torch
 
-from ..stages._seqs import Seqs
-from .execute import execute
+from .execute import execute, run_step
+from .function import Call
+from .generate import make_cotangents
+from .graph import Graph
 from .plan import Plan, Step, buffer_of
 from .sizes import number
+from .trainable import trainable
 
 CACHE_BYTES = 256 * 2**20
 WARMUP, LEAST, MOST, SECONDS = 2, 5, 50, 0.25
@@ -36,6 +39,7 @@ class StageTiming:
 
     id: str
     stage: str
+    phase: str
     backend: str
     timing: Timing
     flops: float
@@ -52,12 +56,17 @@ class StageTiming:
 
 @dataclass(frozen=True)
 class Timings:
-    """how: the clock and the state of the caches, in words."""
+    """graph: what ran, with its backward pass if that ran. how: the clock and the state of the caches, in words.
 
+    notes: what the plans say about implementations that were refused or missing.
+    """
+
+    graph: Graph
     stages: tuple[StageTiming, ...]
     end_to_end: Timing
     how: str
     peak_mem_mb: float | None
+    notes: tuple[str, ...] = ()
 
     @property
     def sum_of_stages_ms(self) -> float:
@@ -68,28 +77,51 @@ class Timings:
         return 100 * stage.timing.median_ms / total if total else 0.0
 
 
-def time_plan(
-    plan: Plan, tensors: Mapping, params: Mapping[str, float], seqs: Seqs, progress: Callable[[str], None] = str
-) -> Timings:
-    """Warm up, then time every stage on the values that the pipeline really hands it, then the whole op."""
-    clock = cuda_clock(plan.device) if plan.device.type == "cuda" else wall_clock
+def time_call(call: Call, backward: bool = False, progress: Callable[[str], None] = str) -> Timings:
+    """Warm up, then time every stage on the values that the pipeline really hands it, then the whole op.
+
+    backward: the forward pass with what it keeps, the rebuild and the backward pass, for random cotangents.
+    """
+    clock = cuda_clock(call.device) if call.device.type == "cuda" else wall_clock
+    plans, run_all = passes(call, backward)
     stages: list[StageTiming] = []
 
     def observe(step: Step, run: Callable[[], None], outputs: Mapping) -> None:
         progress(f"time {step.node.id}")
-        stages.append(stage_timing(plan, step, clock(run), params))
+        stages.append(stage_timing(plans[0], step, clock(run)))
 
-    execute(plan, tensors, params, seqs)
-    execute(plan, tensors, params, seqs, observe)
+    run_all(run_step)
+    run_all(observe)
     progress("time the whole op")
-    whole = clock(lambda: execute(plan, tensors, params, seqs))
-    how = "CUDA events, cold L2" if plan.device.type == "cuda" else "wall clock on the CPU, warm caches"
-    return Timings(tuple(stages), whole, how, peak_memory(plan, tensors, params, seqs))
+    whole = clock(lambda: run_all(run_step))
+    how = "CUDA events, cold L2" if call.device.type == "cuda" else "wall clock on the CPU, warm caches"
+    notes = tuple(dict.fromkeys(note for plan in plans for note in plan.notes))
+    peak = peak_memory(call.device, lambda: run_all(run_step))
+    return Timings(plans[0].graph, tuple(stages), whole, how, peak, notes)
 
 
-def stage_timing(plan: Plan, step: Step, timing: Timing, params) -> StageTiming:
-    flops = number(step.node.stage.contract.flops, step.axes)
-    return StageTiming(step.node.id, step.node.stage.name, step.backend, timing, float(flops), moved_bytes(plan, step))
+def passes(call: Call, backward: bool) -> tuple[list[Plan], Callable]:
+    """(the plans of a call, a function that runs them all with an observer)."""
+    inputs = call.contiguous
+    if not backward:
+        plan = call.forward_plan()
+        return [plan], lambda observe: execute(plan, inputs, call.params, call.seqs, observe)
+    joint = call.joint(trainable(call), call.wanted)
+    forward, back = call.forward_plan(joint), call.backward_plan(joint)
+    cotangents = make_cotangents(joint, call.sizes, call.io, call.device)
+
+    def run_all(observe) -> None:
+        results = execute(forward, inputs, call.params, call.seqs, observe)
+        kept = {name: results[name] for name in joint.kept}
+        execute(back, {**inputs, **cotangents, **kept}, call.params, call.seqs, observe)
+
+    return [forward, back], run_all
+
+
+def stage_timing(plan: Plan, step: Step, timing: Timing) -> StageTiming:
+    node = step.node
+    flops = float(number(node.stage.contract.flops, step.axes))
+    return StageTiming(node.id, node.stage.name, node.phase, step.backend, timing, flops, moved_bytes(plan, step))
 
 
 def moved_bytes(plan: Plan, step: Step) -> int:
@@ -158,13 +190,13 @@ def once(run: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def peak_memory(plan: Plan, tensors, params, seqs: Seqs) -> float | None:
+def peak_memory(device: torch.device, run: Callable[[], object]) -> float | None:
     """MB above what was allocated before the call, inputs not counted; None where it cannot be read."""
-    if plan.device.type != "cuda":
+    if device.type != "cuda":
         return None
-    torch.cuda.synchronize(plan.device)
-    before = torch.cuda.memory_allocated(plan.device)
-    torch.cuda.reset_peak_memory_stats(plan.device)
-    execute(plan, tensors, params, seqs)
-    torch.cuda.synchronize(plan.device)
-    return (torch.cuda.max_memory_allocated(plan.device) - before) / 1e6
+    torch.cuda.synchronize(device)
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    run()
+    torch.cuda.synchronize(device)
+    return (torch.cuda.max_memory_allocated(device) - before) / 1e6

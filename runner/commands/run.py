@@ -11,9 +11,8 @@ from ..report_run import RunReport, document, run_lines, run_table
 from ..report_verify import document as verify_document
 from ..report_verify import verify_table
 from ..save_graph import save_svg
-from ..sequences import seqs_of
 from ..sizes import complete
-from ..timing import time_plan
+from ..timing import time_call
 from ..verify import Verification, verify
 from ..workloads import SMALL
 from ._options import sizes_and_machine
@@ -26,35 +25,36 @@ HELP = "check, verify at a small size, time every stage and the whole op, draw t
 def arguments(parser) -> None:
     parser.add_argument("pipeline", metavar="PIPE", help="a name in pipelines/, or a path")
     sizes_and_machine(parser)
+    parser.add_argument("--backward", action="store_true", help="forward, rebuild and backward, each stage of them")
     parser.add_argument("--out", default="out", metavar="DIR", help="where graph.svg and report.json go: DIR/PIPE/")
 
 
 def execute(args) -> Outcome:
     progress = Progress()
     what = subject(args)
-    plan, tensors, params, packing = what.op.prepare({**what.inputs, **what.params}, seqlens=what.seqlens)
-    checked = verify_small(what, progress)
+    call = what.op.bind({**what.inputs, **what.params}, seqlens=what.seqlens)
+    checked = verify_small(what, args.backward, progress)
     if not checked.ok:
         progress.done()
         return failed(what, checked)
-    timings = time_plan(plan, tensors, params, seqs_of(packing, plan.sizes), progress)
+    timings = time_call(call, args.backward, progress)
     progress.done()
     folder = Path(args.out) / what.op.spec.name
     folder.mkdir(parents=True, exist_ok=True)
-    picture, notes = save_svg(folder, plan, timings)
-    report = RunReport(plan, timings, checked, what.seqlens, (picture, folder / "report.json"), (*what.notes, *plan.notes, *notes))
+    picture, notes = save_svg(folder, call, timings)
+    report = RunReport(call, timings, checked, what.seqlens, (picture, folder / "report.json"), (*what.notes, *notes))
     (folder / "report.json").write_text(json.dumps(finite({"ok": True, **document(report), "errors": []}), indent=2) + "\n")
     return Outcome(document(report), [run_table(report), *run_lines(report)])
 
 
-def verify_small(what: CommandSubject, progress) -> Verification:
+def verify_small(what: CommandSubject, backward: bool, progress) -> Verification:
     """Verify on the same device, dtype and back end, where the float64 recurrence takes a moment only."""
     graph = what.op.whole
     sizes = {axis: SMALL[axis] for axis in graph.axis_names if axis in SMALL}
     given = {axis: size for axis, size in plain_sizes(graph, what).items() if axis not in sizes}
     sizes = complete(graph, {**given, **sizes})
     inputs = make_inputs(graph, sizes, what.io, what.device)
-    return verify(what.op, inputs, params=what.params, progress=progress)
+    return verify(what.op, inputs, params=what.params, backward=backward, progress=progress)
 
 
 def plain_sizes(graph, what: CommandSubject) -> dict[str, int]:

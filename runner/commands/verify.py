@@ -16,12 +16,16 @@ HELP = "hold each stage against its float64 reference, then the op against its d
 def arguments(parser) -> None:
     parser.add_argument("pipeline", metavar="PIPE", help="a name in pipelines/, or a path")
     sizes_and_machine(parser)
+    parser.add_argument("--backward", action="store_true", help="gradients too: every vjp, then the op's")
     parser.add_argument("--case", choices=CASES, default="typical", help="what the generated inputs are like")
 
 
 def execute(args) -> Outcome:
     what, progress = subject(args), Progress()
-    result = verify(what.op, what.inputs, seqlens=what.seqlens, params=what.params, case=args.case, progress=progress)
+    result = verify(
+        what.op, what.inputs, seqlens=what.seqlens, params=what.params, case=args.case, backward=args.backward, seed=args.seed,
+        progress=progress,
+    )  # fmt: skip
     progress.done()
     table = [*what.notes, verify_table(result)]
     if result.ok:

@@ -84,8 +84,8 @@ $(READY): pyproject.toml constraints.txt
 ifndef LOCKED
 # Two makes at once take turns: the second waits for the lock, reads this file anew and finds nothing left to do.
 	@mkdir -p .dev
-	@$(PYTHON) -c 'import fcntl, subprocess, sys; lock = open(sys.argv[1], "w"); fcntl.flock(lock, fcntl.LOCK_EX); \
-	  sys.exit(subprocess.call(sys.argv[2:]))' .dev/setup.lock $(MAKE) LOCKED=1 $(READY)
+	@$(PYTHON) -c 'import fcntl, signal, subprocess, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); \
+	  lock = open(sys.argv[1], "w"); fcntl.flock(lock, fcntl.LOCK_EX); sys.exit(subprocess.call(sys.argv[2:]))' .dev/setup.lock $(MAKE) LOCKED=1 $(READY) >&2
 else
 # .unfinished becomes .ready as the last step: a set-up that was interrupted leaves it behind and starts over. It
 # keeps its time stamp, so that a change of the two files during the set-up counts.

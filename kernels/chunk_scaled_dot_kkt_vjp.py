@@ -7,13 +7,11 @@ from ._chunks import chunk_rows
 
 
 @triton.jit
-def load_keys(k, row, n, H, i_h, i_k, K: tl.constexpr, C: tl.constexpr, BK: tl.constexpr):
-    """BK columns of the chunk's keys and their offsets: (values [C, BK], offsets, mask)."""
+def key_offsets(n, H, i_k, K: tl.constexpr, C: tl.constexpr, BK: tl.constexpr):
+    """Offsets from the chunk's first row of BK columns of its keys, and which of them are valid: [C, BK]."""
     o_c = tl.arange(0, C)
     o_k = i_k + tl.arange(0, BK)[None, :]
-    p = ((row + o_c) * H + i_h)[:, None] * K + o_k
-    m = (o_c < n)[:, None] & (o_k < K)
-    return tl.load(k + p, mask=m, other=0.0), p, m
+    return o_c[:, None] * (tl.cast(H, tl.int64) * K) + o_k, (o_c < n)[:, None] & (o_k < K)
 
 
 @triton.jit(do_not_specialize=["T", "NT", "H", "HV"])
@@ -31,23 +29,26 @@ def chunk_scaled_dot_kkt_vjp_kernel(
     i_n, bos, length, o_t = chunk_rows(pid // H, cu_seqlens, chunk_table, T, NT, C)
     if i_n < 0:
         return
-    row = bos + o_t
     n = length - o_t
+    group = HV // H
+    k += ((bos + o_t) * H + i_h) * K
     o_c = tl.arange(0, C)
     m_c = o_c < n
     m_A = m_c[:, None] & (o_c[:, None] > o_c[None, :])
+    p_A = o_c[:, None] * (tl.cast(HV, tl.int64) * C) + o_c[None, :]
     if (d_beta is not None) or (d_g is not None):
         b_R = tl.zeros((C, C), tl.float32)
         for i_k in range(0, K, BK):
-            b_k, _, _ = load_keys(k, row, n, H, i_h, i_k, K, C, BK)
+            p_k, m_k = key_offsets(n, H, i_k, K, C, BK)
+            b_k = tl.load(k + p_k, mask=m_k, other=0.0)
             b_R = tl.dot(b_k, tl.trans(b_k), b_R, input_precision=PRECISION)
     b_P = tl.zeros((C, C), tl.float32)
-    for i_g in range(HV // H):
-        p_c = (row + o_c) * HV + i_h * (HV // H) + i_g
-        b_beta = tl.load(beta + p_c, mask=m_c, other=0.0).to(tl.float32)
-        b_D = tl.load(d_A + p_c[:, None] * C + o_c[None, :], mask=m_A, other=0.0)
+    for i_g in range(group):
+        row = (bos + o_t) * HV + i_h * group + i_g
+        b_D = tl.load(d_A + row * C + p_A, mask=m_A, other=0.0)
+        b_beta = tl.load(beta + row + o_c * HV, mask=m_c, other=0.0).to(tl.float32)
         if g is not None:
-            b_g = tl.load(g + p_c, mask=m_c, other=0.0)
+            b_g = tl.load(g + row + o_c * HV, mask=m_c, other=0.0)
             b_D *= tl.exp2(tl.where(m_A, b_g[:, None] - b_g[None, :], float("-inf")))
         if d_k is not None:
             b_P += b_D * b_beta[:, None]
@@ -55,14 +56,16 @@ def chunk_scaled_dot_kkt_vjp_kernel(
             b_D *= b_R
             b_rows = tl.sum(b_D, axis=1)
         if d_beta is not None:
-            tl.store(d_beta + p_c, b_rows.to(d_beta.dtype.element_ty), mask=m_c)
+            tl.store(d_beta + row + o_c * HV, b_rows.to(d_beta.dtype.element_ty), mask=m_c)
         if d_g is not None:
             b_dg = b_rows * b_beta - tl.sum(b_D * b_beta[:, None], axis=0)
-            tl.store(d_g + p_c, b_dg * 0.6931471805599453, mask=m_c)
+            tl.store(d_g + row + o_c * HV, b_dg * 0.6931471805599453, mask=m_c)
     if d_k is not None:
+        d_k += ((bos + o_t) * H + i_h) * K
         b_P += tl.trans(b_P)
         for i_k in range(0, K, BK):
-            b_k, p_k, m_k = load_keys(k, row, n, H, i_h, i_k, K, C, BK)
+            p_k, m_k = key_offsets(n, H, i_k, K, C, BK)
+            b_k = tl.load(k + p_k, mask=m_k, other=0.0)
             if b_k.dtype == tl.float16:
                 # cotangents may leave fp16's range; tf32 has its digits and float32's range
                 b_dk = tl.dot(b_P, b_k.to(tl.float32), input_precision="tf32")

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from ..stages import _laws
 from . import codes
-from .errors import ChunkwiseError, Diagnostic
+from .check_expressions import expression_errors
+from .errors import ChunkwiseError, Diagnostic, by_place
 from .graph import Graph, Node, Term, Value
 from .spec import InputSpec, PipelineSpec, StageSpec
 from .stage_library import Stage
@@ -14,21 +15,16 @@ from .wire import run_order, wiring_errors
 
 def build_graph(spec: PipelineSpec, stages: Mapping[str, Stage], absent: frozenset[str] = frozenset()) -> Graph:
     """The graph for one pattern of absent optional inputs. Raises ChunkwiseError with every diagnostic."""
-    found = wiring_errors(spec, stages)
+    found, broken = wiring_errors(spec, stages)
+    found += expression_errors(spec)
+    builder = Builder(spec, stages, absent, broken)
+    if not any(each.code == codes.CYCLE for each in found):
+        for stage_id in run_order(spec):
+            builder.add(spec.stages[stage_id])
+    found += builder.found
     if found:
-        raise ChunkwiseError(*sorted_by_place(found))
-    builder = Builder(spec, stages, absent)
-    for stage_id in run_order(spec):
-        builder.add(spec.stages[stage_id])
-    if builder.found:
-        raise ChunkwiseError(*sorted_by_place(builder.found))
+        raise ChunkwiseError(*by_place(found))
     return builder.graph()
-
-
-def sorted_by_place(found: list[Diagnostic]) -> list[Diagnostic]:
-    """By line and column, each once: two patterns of absence often find the same error."""
-    unique = dict.fromkeys(found)
-    return sorted(unique, key=lambda each: (each.mark.line, each.mark.column) if each.mark else (0, 0))
 
 
 def check_graphs(spec: PipelineSpec, stages: Mapping[str, Stage]) -> Graph:
@@ -46,14 +42,16 @@ def check_graphs(spec: PipelineSpec, stages: Mapping[str, Stage]) -> Graph:
         except ChunkwiseError as error:
             found += error.diagnostics
     if found:
-        raise ChunkwiseError(*sorted_by_place(found))
+        raise ChunkwiseError(*by_place(found))
     return graphs[0]
 
 
 def input_value(entry: InputSpec, fixed: Mapping) -> Value:
     axes = tuple(term(axis) for axis in entry.shape)
     laws = tuple(_laws.parse(written.value) for written in entry.where)
-    return Value(entry.name, axes, entry.dtype, entry.unit, laws, None, entry.name, entry.mark)
+    written = {"shape": entry.shape_mark, "dtype": entry.dtype_mark, "unit": entry.unit_mark}
+    written["where"] = entry.where[0].mark if entry.where else None
+    return Value(entry.name, axes, entry.dtype, entry.unit, laws, None, entry.name, entry.mark, written)
 
 
 def term(axis: str) -> Term:
@@ -63,23 +61,23 @@ def term(axis: str) -> Term:
 class Builder:
     """Adds stage entries in running order and keeps what they fix."""
 
-    def __init__(self, spec: PipelineSpec, stages: Mapping[str, Stage], absent: frozenset[str]):
+    def __init__(self, spec: PipelineSpec, stages: Mapping[str, Stage], absent: frozenset[str], broken: set[str]):
         self.spec, self.stages, self.absent, self.found = spec, stages, absent, []
         self.inputs = {name: input_value(entry, spec.axes) for name, entry in spec.inputs.items()}
         self.values: dict[str, Value] = {n: v for n, v in self.inputs.items() if n not in absent}
         self.nodes: dict[str, Node] = {}
-        self.broken: set[str] = set()
+        self.broken = set(broken)
 
     def add(self, entry: StageSpec) -> None:
-        stage = self.stages[entry.use]
         sources = {edge.port: edge.source for edge in entry.edges}
-        if self.broken & {source.partition(".")[0] for source in sources.values()}:
+        if self.broken & {entry.id, *(source.partition(".")[0] for source in sources.values())}:
             self.broken.add(entry.id)
             return
+        stage = self.stages[entry.use]
         bound = {port: self.values.get(sources.get(port)) for port in stage.contract.inputs}
         if any(value is None and not stage.contract.inputs[port].optional for port, value in bound.items()):
             return
-        bindings, found = match_stage(entry, stage, bound, self.stages)
+        bindings, found = match_stage(entry, stage, bound, self.spec.stages, self.stages)
         outputs = {}
         for name in stage.contract.outputs:
             outputs[name], problems = output_value(entry, stage, name, bindings, self.spec.axes)

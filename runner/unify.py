@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ..stages import _laws
 from ..stages._contract import Port
+from ..stages._units import UNITS
 from . import codes
 from .errors import Diagnostic, Note
 from .graph import Term, Value
@@ -19,7 +20,6 @@ from .spec import StageSpec
 from .stage_library import Stage
 
 GLOBAL_AXES = ("C", "NT", "N", "T", "B")
-CONVERTED_BY_READER = "read it as {got}, or convert it in a stage of your own"
 
 
 @dataclass
@@ -38,9 +38,11 @@ def written(terms) -> str:
 
 def match_axes(edge: str, mark, port: Port, value: Value, bindings: Bindings) -> list[Diagnostic]:
     """Bind the port's axes to the value's, or say where they differ."""
+    here = Note(f"{value.name} gets its shape here", value.mark_of("shape"))
     if len(port.axes) != len(value.axes):
-        message = f"{edge} takes [{port.shape}], {value.name} is [{written(value.axes)}]"
-        return [Diagnostic(codes.SHAPE, message, mark, (Note(f"{value.name} gets its shape here", value.mark),))]
+        known = written(bindings.axes.get(axis, axis) for axis in port.axes)
+        label = f"expected {len(port.axes)} axes [{known}], got {len(value.axes)} [{written(value.axes)}]"
+        return [Diagnostic(codes.SHAPE, f"shape mismatch at {edge}", mark, (here,), label=label)]
     trial = {**bindings.axes}
     clashes = []
     for axis, term in zip(port.axes, value.axes):
@@ -55,28 +57,30 @@ def match_axes(edge: str, mark, port: Port, value: Value, bindings: Bindings) ->
         return []
     known = [trial.get(axis, axis) for axis in port.axes]
     swapped = sorted(map(str, known)) == sorted(map(str, value.axes))
-    axis, wanted, term = clashes[0]
-    notes = [Note(f"{value.name} gets its shape here", value.mark)]
-    if axis in bindings.axis_edges:
-        text, first = bindings.axis_edges[axis]
-        notes.insert(0, Note(f"axis {axis} was first fixed to {wanted} by {text}", first))
+    notes = [
+        Note(f"axis {axis} was first fixed to {wanted} by {bindings.axis_edges[axis][0]}", bindings.axis_edges[axis][1])
+        for axis, wanted, _ in clashes
+        if axis in bindings.axis_edges
+    ]
+    label = f"expected [{written(known)}], got [{written(value.axes)}]"
     if swapped:
-        message = f"{edge} takes [{written(known)}], {value.name} is laid out as [{written(value.axes)}]"
-        return [Diagnostic(codes.LAYOUT, message, mark, tuple(notes), "the axes are the same, their order is not")]
-    message = f"{edge} takes [{port.shape}] with {axis} = {wanted}, {value.name} is [{written(value.axes)}] with {term} there"
-    return [Diagnostic(codes.SHAPE, message, mark, tuple(notes))]
+        help = "the axes are the same, their order is not"
+        return [Diagnostic(codes.LAYOUT, f"layout mismatch at {edge}", mark, (*notes, here), help, label)]
+    return [Diagnostic(codes.SHAPE, f"shape mismatch at {edge}", mark, (*notes, here), label=label)]
 
 
 def match_dtype(edge: str, mark, port: Port, value: Value) -> list[Diagnostic]:
     if port.dtype == value.dtype:
         return []
     names = {"io": "the pipeline's dtype (io)", "f32": "f32", "int": "int"}
-    message = f"{edge} takes {names[port.dtype]}, {value.name} is {names[value.dtype]}"
-    note = Note(f"{value.name} gets its dtype here", value.mark)
+    label = f"expected {names[port.dtype]}, got {names[value.dtype]}"
+    without = value.producer is None and value.dtype == "io" and not value.written.get("dtype")
+    verb = "is declared without a dtype" if without else "gets its dtype"
+    note = Note(f"{value.name} {verb} here", value.mark_of("dtype"))
     help = None
     if value.producer is None:
         help = f"declare the input {value.name} with dtype: {port.dtype}"
-    return [Diagnostic(codes.DTYPE, message, mark, (note,), help)]
+    return [Diagnostic(codes.DTYPE, f"dtype mismatch at {edge}", mark, (note,), help, label)]
 
 
 def fill(pattern: str | None, variables: Mapping[str, str | None]) -> str | None:
@@ -89,7 +93,9 @@ def fill(pattern: str | None, variables: Mapping[str, str | None]) -> str | None
     return re.sub(r"\{(\w+)\}", lambda found: variables.get(found[1]) or found[0], pattern)
 
 
-def match_unit(edge: str, mark, port: Port, value: Value, bindings: Bindings, stages: Mapping[str, Stage]) -> list[Diagnostic]:
+def match_unit(
+    edge: str, mark, port: Port, value: Value, bindings: Bindings, entries: Mapping[str, StageSpec], stages: Mapping[str, Stage]
+) -> list[Diagnostic]:
     pattern = fill(port.unit, bindings.variables)
     if pattern == value.unit:
         return []
@@ -104,17 +110,23 @@ def match_unit(edge: str, mark, port: Port, value: Value, bindings: Bindings, st
             bindings.variables.update(found.groupdict())
             bindings.variable_edges.update({name: (f"{edge} from {value.name}", mark) for name in found.groupdict()})
             return []
-    message = f"{edge} takes {pattern or 'no unit'}, {value.name} is {value.unit or 'without a unit'}"
-    notes = [Note(f"{value.name} gets its unit here", value.mark)]
+    label = f"expected {pattern or 'no unit'}, got {value.unit or 'no unit'}"
+    notes = [Note(f"{unit}: {UNITS[unit]}") for unit in (pattern, value.unit) if unit in UNITS]
+    verb = "gets its unit" if value.unit else "is declared without a unit"
+    notes.append(Note(f"{value.name} {verb} here", value.mark_of("unit")))
     for name in re.findall(r"\{(\w+)\}", port.unit or ""):
         if name in bindings.variable_edges:
             text, first = bindings.variable_edges[name]
             notes.append(Note(f"{name} was first fixed to {bindings.variables[name]} by {text}", first))
-    return [Diagnostic(codes.UNIT, message, mark, tuple(notes), conversion_help(value.unit, pattern, stages))]
+    help = conversion_help(value, pattern, entries, stages)
+    return [Diagnostic(codes.UNIT, f"unit mismatch at {edge}", mark, tuple(notes), help, label)]
 
 
-def conversion_help(got: str | None, wanted: str | None, stages: Mapping[str, Stage]) -> str | None:
-    """Name the stages that turn one unit into the other."""
+def conversion_help(
+    value: Value, wanted: str | None, entries: Mapping[str, StageSpec], stages: Mapping[str, Stage]
+) -> str | None:
+    """Name the stage that turns the value's unit into the wanted one, and the entry of the file that does so already."""
+    got = value.unit
     converters = [
         (stage.name, taken, given)
         for stage in stages.values()
@@ -126,7 +138,10 @@ def conversion_help(got: str | None, wanted: str | None, stages: Mapping[str, St
     if not converters:
         return None
     name, taken, given = converters[0]
-    return f"{name} converts {got} ({taken}) to {wanted} ({given}): put it in between"
+    for entry in entries.values():
+        if entry.use == name and (taken, value.name) in {(edge.port, edge.source) for edge in entry.edges}:
+            return f"{entry.id} ({name}) converts it: read {entry.id}.{given}"
+    return f"{name} converts it: add a stage {{use: {name}, in: {{{taken}: {value.name}}}}} and read its {given}"
 
 
 def rename_axis(law: _laws.Law, axes: Mapping[str, Term]) -> _laws.Law:
@@ -142,11 +157,14 @@ def match_law(edge: str, mark, port: Port, value: Value, bindings: Bindings) -> 
     needed = rename_axis(_laws.parse(port.where), bindings.axes)
     if any(law.implies(needed) for law in value.laws):
         return []
-    have = ", ".join(law.text for law in value.laws) or "nothing"
-    message = f"{edge} needs {needed.text}; {value.name} promises {have}"
-    note = Note(f"{value.name} makes its promise here", value.mark)
-    help = f'add where: "{needed.text}" to the input {value.name}' if value.producer is None else None
-    return [Diagnostic(codes.LAW, message, mark, (note,), help)]
+    have = ", ".join(law.text for law in value.laws)
+    label = f"expected {needed.text}, got " + (have or "no promise")
+    note = Note(f"{value.name} {'makes its promise' if have else 'is declared without a law'} here", value.mark_of("where"))
+    help = None
+    if value.producer is None:
+        help = f'declare the input {value.name} with where: "{needed.text}", if its values keep to it'
+    notes = (Note(f"{edge} needs a promise: {needed.words}"), note)
+    return [Diagnostic(codes.LAW, f"value law not implied at {edge}", mark, notes, help, label)]
 
 
 def presence_variables(stage: Stage, bound: Mapping[str, Value | None]) -> dict[str, str | None]:
@@ -156,7 +174,9 @@ def presence_variables(stage: Stage, bound: Mapping[str, Value | None]) -> dict[
     }
 
 
-def match_stage(spec: StageSpec, stage: Stage, bound: Mapping[str, Value | None], stages) -> tuple[Bindings, list[Diagnostic]]:
+def match_stage(
+    spec: StageSpec, stage: Stage, bound: Mapping[str, Value | None], entries: Mapping[str, StageSpec], stages: Mapping[str, Stage]
+) -> tuple[Bindings, list[Diagnostic]]:
     """Unify the edges of one stage entry; bound maps each port to its value, or None where absent."""
     bindings = Bindings(variables=presence_variables(stage, bound))
     for name, (port, _, _) in stage.contract.presence.items():
@@ -171,7 +191,7 @@ def match_stage(spec: StageSpec, stage: Stage, bound: Mapping[str, Value | None]
         edge, mark = f"{spec.id}.{name}", marks.get(name)
         problems = match_axes(edge, mark, port, value, bindings)
         problems += match_dtype(edge, mark, port, value)
-        problems += match_unit(edge, mark, port, value, bindings, stages)
+        problems += match_unit(edge, mark, port, value, bindings, entries, stages)
         found += problems or match_law(edge, mark, port, value, bindings)
     return bindings, found
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import networkx as nx
 
+from ..stages._contract import Port
 from . import codes
 from .errors import Diagnostic, Note
 from .hints import nearest
@@ -16,23 +17,25 @@ def did_you_mean(name: str, names) -> str | None:
     return f"did you mean {close}?" if close else None
 
 
-def wiring_errors(spec: PipelineSpec, stages: Mapping[str, Stage]) -> list[Diagnostic]:
-    """Every name that means nothing, every required port left open, every cycle and every part that is not used."""
-    found = []
-    for stage_spec in spec.stages.values():
-        found += use_errors(stage_spec, stages)
-        for edge in stage_spec.edges:
-            found += source_errors(spec, stages, edge.source, edge.source_mark)
+def wiring_errors(spec: PipelineSpec, stages: Mapping[str, Stage]) -> tuple[list[Diagnostic], set[str]]:
+    """Every name that means nothing, every required port left open, every cycle and every part that is not used;
+    and the stage entries that are not wired well enough for their types to be checked."""
+    found, broken = [], set()
+    for entry in spec.stages.values():
+        wrong = use_errors(spec, entry, stages)
+        for edge in entry.edges:
+            wrong += source_errors(spec, stages, edge.source, edge.source_mark)
+        found += wrong
+        broken |= {entry.id} if wrong else set()
     for output in spec.outputs.values():
         found += source_errors(spec, stages, output.source, output.source_mark)
-    if not found:
-        found += cycle_errors(spec)
-    if not found:
+    loops = cycle_errors(spec)
+    if not found and not loops:
         found += unused_errors(spec)
-    return found
+    return found + loops, broken
 
 
-def use_errors(stage_spec: StageSpec, stages: Mapping[str, Stage]) -> list[Diagnostic]:
+def use_errors(spec: PipelineSpec, stage_spec: StageSpec, stages: Mapping[str, Stage]) -> list[Diagnostic]:
     stage = stages.get(stage_spec.use)
     if stage is None:
         help = did_you_mean(stage_spec.use, stages) or "`chunkwise list` names every stage; --stages DIR adds your own"
@@ -40,13 +43,17 @@ def use_errors(stage_spec: StageSpec, stages: Mapping[str, Stage]) -> list[Diagn
     contract, found, bound = stage.contract, [], {edge.port for edge in stage_spec.edges}
     for edge in stage_spec.edges:
         if edge.port not in contract.inputs:
-            help = did_you_mean(edge.port, contract.inputs) or f"its inputs are {', '.join(contract.inputs)}"
+            # a slip of the pen is one mistake, not a port too many and another one left open
+            meant = nearest(edge.port, [name for name in contract.inputs if name not in bound])
+            bound |= {meant} if meant else set()
+            help = f"did you mean {meant}?" if meant else f"its inputs are {', '.join(contract.inputs)}"
             message = f"{stage.name} has no input {edge.port}"
             found.append(Diagnostic(codes.UNKNOWN_PORT, message, edge.port_mark, help=help))
     for name, port in contract.inputs.items():
         if name not in bound and not port.optional:
             message = f"{stage_spec.id} does not bind {name}, which {stage.name} requires"
-            found.append(Diagnostic(codes.MISSING_INPUT, message, stage_spec.mark, help=f"add {name}: SOURCE under in"))
+            help = f"add {name}: {sources_of(spec, stages, port) or 'SOURCE'} to in; it takes {words(port)}"
+            found.append(Diagnostic(codes.MISSING_INPUT, message, stage_spec.mark, help=help))
     for name, written in stage_spec.params.items():
         if name not in contract.params:
             help = did_you_mean(name, contract.params) or (
@@ -59,6 +66,23 @@ def use_errors(stage_spec: StageSpec, stages: Mapping[str, Stage]) -> list[Diagn
             message = f"{stage_spec.id} does not bind the parameter {name} of {stage.name}"
             found.append(Diagnostic(codes.MISSING_PARAM, message, stage_spec.mark, help=f"add with: {{{name}: ...}}"))
     return found
+
+
+def words(port: Port) -> str:
+    return f"[{port.shape}]" + (f" {port.unit}" if port.unit else "")
+
+
+def sources_of(spec: PipelineSpec, stages: Mapping[str, Stage], port: Port) -> str:
+    """The inputs and outputs that carry the port's unit, if it has one."""
+    inputs = [entry.name for entry in spec.inputs.values() if entry.unit == port.unit]
+    outputs = [
+        f"{entry.id}.{name}"
+        for entry in spec.stages.values()
+        if entry.use in stages
+        for name, output in stages[entry.use].contract.outputs.items()
+        if output.unit == port.unit
+    ]
+    return " or ".join(inputs + outputs) if port.unit else ""
 
 
 def source_errors(spec: PipelineSpec, stages: Mapping[str, Stage], source: str, mark) -> list[Diagnostic]:
@@ -96,15 +120,27 @@ def dependencies(spec: PipelineSpec) -> nx.DiGraph:
 
 
 def cycle_errors(spec: PipelineSpec) -> list[Diagnostic]:
-    graph = dependencies(spec)
-    try:
-        cycle = nx.find_cycle(graph)
-    except nx.NetworkXNoCycle:
-        return []
-    path = " -> ".join([cycle[0][0], *(consumer for _, consumer in cycle)])
-    edges: list[EdgeSpec] = [graph.edges[pair[:2]]["edge"] for pair in cycle]
-    notes = tuple(Note(f"{edge.source} feeds {pair[1]} here", edge.source_mark) for edge, pair in zip(edges, cycle))
-    return [Diagnostic(codes.CYCLE, f"the stages form a cycle: {path}", edges[-1].source_mark, notes[:-1])]
+    """One error for each knot of stages that feed each other: a shortest way to see that there is no first one."""
+    graph, place = dependencies(spec), {name: index for index, name in enumerate(spec.stages)}
+    found = []
+    for knot in nx.strongly_connected_components(graph):
+        first = min(knot, key=place.__getitem__)
+        if len(knot) > 1 or graph.has_edge(first, first):
+            found.append(cycle_error(graph, shortest_cycle(graph.subgraph(knot), first)))
+    return found
+
+
+def shortest_cycle(graph: nx.DiGraph, start: str) -> list[str]:
+    """From start back to start, both ends included."""
+    ways = [nx.shortest_path(graph, consumer, start) for consumer in graph.successors(start)]
+    return [start, *min(ways, key=len)]
+
+
+def cycle_error(graph: nx.DiGraph, cycle: list[str]) -> Diagnostic:
+    edges: list[EdgeSpec] = [graph.edges[pair]["edge"] for pair in zip(cycle, cycle[1:])]
+    notes = tuple(Note(f"{edge.source} feeds {consumer} here", edge.source_mark) for edge, consumer in zip(edges, cycle[1:-1]))
+    label = f"{edges[-1].source} feeds {cycle[-1]} here, which closes the cycle" if notes else "a stage cannot read its own output"
+    return Diagnostic(codes.CYCLE, f"the stages form a cycle: {' -> '.join(cycle)}", edges[-1].source_mark, notes, label=label)
 
 
 def run_order(spec: PipelineSpec) -> list[str]:

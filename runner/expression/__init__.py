@@ -1,6 +1,6 @@
 """One small grammar for params, constraints, flops and definitions: parsed to a tree, never ``eval``ed."""
 
-from .number import evaluate_number, hint
+from .number import evaluate_number, hint, number_problems
 from .parse import parse_expression, parse_statement
 from .tree import (
     Binary,
@@ -17,5 +17,5 @@ from .tree import (
 
 __all__ = [
     "Binary", "Call", "ExpressionError", "Name", "Node", "Number", "Statement", "Unary",
-    "evaluate_number", "hint", "names_in", "parse_expression", "parse_statement", "walk",
+    "evaluate_number", "hint", "names_in", "number_problems", "parse_expression", "parse_statement", "walk",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 
 from ..hints import nearest
-from .tree import Binary, Call, ExpressionError, Name, Node, Number, Unary
+from .tree import Binary, Call, ExpressionError, Name, Node, Number, Unary, walk
 
 MAX_EXPONENT = 64
 MAX_BITS = 512
@@ -59,6 +59,20 @@ def evaluate_number(node: Node, names: Mapping[str, int | float]) -> int | float
             values = [_real(evaluate_number(arg, names), arg) for arg in args]
             return guarded(node, lambda: function(*values))
     raise TypeError(f"not a node: {node!r}")
+
+
+def number_problems(node: Node, names: Iterable[str]) -> list[ExpressionError]:
+    """What can be said before there are numbers: names and functions that do not exist, wrong argument counts."""
+    names, found = set(names), []
+    for part in walk(node):
+        if isinstance(part, Name) and part.id not in names:
+            found.append(ExpressionError(f"unknown name {part.id!r}", part.start, part.end, hint(part.id, names)))
+        if isinstance(part, Call):
+            try:
+                _function(part)
+            except ExpressionError as error:
+                found.append(error)
+    return found
 
 
 def binary_number(node: Binary, op: str, left, right):

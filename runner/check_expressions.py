@@ -1,0 +1,57 @@
+"""Whether the numbers that a file writes as expressions can be computed: params, with, constraints."""
+
+from collections.abc import Collection
+
+from . import codes
+from .errors import Diagnostic
+from .expression import ExpressionError, number_problems, parse_expression
+from .marks import Mark
+from .spec import PipelineSpec, Written
+
+
+def expression_errors(spec: PipelineSpec) -> list[Diagnostic]:
+    """Params may use the axes and the params before them, with: the axes and every param, constraints the axes."""
+    axes, found = axis_names(spec), []
+    for position, (name, written) in enumerate(spec.params.items()):
+        found += problems(f"the param {name}", written, {*axes, *list(spec.params)[:position]})
+    for entry in spec.stages.values():
+        for name, written in entry.params.items():
+            found += problems(f"{entry.id}.{name}", written, {*axes, *spec.params})
+    for written in spec.constraints:
+        found += problems("the constraint", written, axes)
+    return found
+
+
+def axis_names(spec: PipelineSpec) -> set[str]:
+    """Axes that have a number at every call: of the inputs, fixed ones, and those that follow from them."""
+    names = {axis for entry in spec.inputs.values() for axis in entry.shape if not axis.isdigit()} | set(spec.axes)
+    names |= {"N"} if "B" in names else set()
+    return names | ({"NT"} if {"T", "C", "N"} <= names else set())
+
+
+def problems(what: str, written: Written, names: Collection[str]) -> list[Diagnostic]:
+    if not isinstance(written.value, str):
+        return []
+    try:
+        found = number_problems(parse_expression(written.value), names)
+    except ExpressionError as error:
+        return [Diagnostic(codes.EXPRESSION, f"{what}: {error.message}", part(written, error), help=error.help)]
+    known = f"the names here are {', '.join(sorted(names))}" if names else None
+    return [
+        Diagnostic(codes.UNKNOWN_NAME, f"{what}: {error.message}", part(written, error), help=error.help or known)
+        for error in found
+    ]
+
+
+def part(written: Written, error: ExpressionError) -> Mark:
+    return exact(written.mark, str(written.value), error.start, error.end)
+
+
+def exact(mark: Mark, text: str, start: int, end: int) -> Mark:
+    """The part of a text in its file. Where quotes, escapes or line folding let the file's characters differ from
+    the text's, an offset means nothing there: then the whole of it."""
+    source = mark.source
+    one_line = source is not None and mark.line == mark.end_line
+    if one_line and source[mark.column - 1 : mark.end_column - 1] == text:
+        return mark.within(start, end)
+    return mark

@@ -27,11 +27,15 @@ def execute(args) -> Outcome:
 
 
 def find(text: str) -> str:
-    """The code that was meant: CW304, cw304, 304 or error[CW304]."""
-    digits = re.fullmatch(r"\s*(?:(?:error|warning)?\[?CW)?(\d+)\]?:?\s*", text, re.IGNORECASE)
+    """The code that was meant: CW304, cw304, 304 or error[CW304]. Else an error that names the nearest."""
+    digits = re.fullmatch(r"\s*(?:(?:error|warning)?\[?CW)?(\d{1,9})\]?:?\s*", text, re.IGNORECASE)
     code = f"CW{digits[1]}" if digits else text
     if code in codes.CODES:
         return code
-    close = nearest(code, codes.CODES)
+    if digits:
+        close = min(codes.CODES, key=lambda each: abs(int(each[2:]) - int(digits[1])))
+    else:
+        titles = {known.title: each for each, known in codes.CODES.items()}
+        close = titles.get(nearest(text, titles))
     help = f"did you mean {close} ({codes.CODES[close].title})?" if close else "`chunkwise explain` lists them all"
     raise ChunkwiseError(Diagnostic(codes.UNKNOWN_CODE, f"there is no error code {quoted(text)}", help=help))

@@ -98,13 +98,16 @@ class Builder:
 
     def graph(self) -> Graph:
         outputs = {
-            output.name: output.source if output.source in self.values else None for output in self.spec.outputs.values()
+            output.name: output.source if output.source in self.values else None
+            for output in self.spec.outputs.values()
         }
         return Graph(self.spec, self.absent, self.inputs, self.values, self.nodes, outputs)
 
 
 def node_of(entry: StageSpec, stage: Stage, bound, outputs, bindings: Bindings) -> Node:
-    axes = {axis: bindings.axes.get(axis, axis) for axis in stage.axis_names if axis in bindings.axes or axis in GLOBAL_AXES}
+    axes = {
+        axis: bindings.axes.get(axis, axis) for axis in stage.axis_names if axis in bindings.axes or axis in GLOBAL_AXES
+    }
     params = {name: default for name, default in stage.contract.params.items() if default is not None}
     params.update({name: written.value for name, written in entry.params.items()})
     return Node(

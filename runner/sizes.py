@@ -37,9 +37,7 @@ def shape(terms, sizes: Mapping[str, int]) -> tuple[int, ...]:
 
 def local_sizes(node: Node, sizes: Mapping[str, int]) -> dict[str, int]:
     """The sizes under the stage's own axis names; only those that are known."""
-    return {
-        axis: size(term, sizes) for axis, term in node.axes.items() if isinstance(term, int) or term in sizes
-    }
+    return {axis: size(term, sizes) for axis, term in node.axes.items() if isinstance(term, int) or term in sizes}
 
 
 def holds(text: str, names: Mapping[str, int]) -> bool | None:

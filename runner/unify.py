@@ -94,7 +94,13 @@ def fill(pattern: str | None, variables: Mapping[str, str | None]) -> str | None
 
 
 def match_unit(
-    edge: str, mark, port: Port, value: Value, bindings: Bindings, entries: Mapping[str, StageSpec], stages: Mapping[str, Stage]
+    edge: str,
+    mark,
+    port: Port,
+    value: Value,
+    bindings: Bindings,
+    entries: Mapping[str, StageSpec],
+    stages: Mapping[str, Stage],
 ) -> list[Diagnostic]:
     pattern = fill(port.unit, bindings.variables)
     if pattern == value.unit:
@@ -125,14 +131,17 @@ def match_unit(
 def conversion_help(
     value: Value, wanted: str | None, entries: Mapping[str, StageSpec], stages: Mapping[str, Stage]
 ) -> str | None:
-    """Name the stage that turns the value's unit into the wanted one, and the entry of the file that does so already."""
+    """Name the stage that turns the unit into the wanted one, and the entry of the file that does so already."""
     got = value.unit
     converters = [
         (stage.name, taken, given)
         for stage in stages.values()
         for taken, source in stage.contract.inputs.items()
         for given, result in stage.contract.outputs.items()
-        if source.unit == got and result.unit == wanted and got and wanted
+        if source.unit == got
+        and result.unit == wanted
+        and got
+        and wanted
         and all(other == taken or port.optional for other, port in stage.contract.inputs.items())
     ]
     if not converters:
@@ -159,7 +168,9 @@ def match_law(edge: str, mark, port: Port, value: Value, bindings: Bindings) -> 
         return []
     have = ", ".join(law.text for law in value.laws)
     label = f"expected {needed.text}, got " + (have or "no promise")
-    note = Note(f"{value.name} {'makes its promise' if have else 'is declared without a law'} here", value.mark_of("where"))
+    note = Note(
+        f"{value.name} {'makes its promise' if have else 'is declared without a law'} here", value.mark_of("where")
+    )
     help = None
     if value.producer is None:
         help = f'declare the input {value.name} with where: "{needed.text}", if its values keep to it'
@@ -175,7 +186,11 @@ def presence_variables(stage: Stage, bound: Mapping[str, Value | None]) -> dict[
 
 
 def match_stage(
-    spec: StageSpec, stage: Stage, bound: Mapping[str, Value | None], entries: Mapping[str, StageSpec], stages: Mapping[str, Stage]
+    spec: StageSpec,
+    stage: Stage,
+    bound: Mapping[str, Value | None],
+    entries: Mapping[str, StageSpec],
+    stages: Mapping[str, Stage],
 ) -> tuple[Bindings, list[Diagnostic]]:
     """Unify the edges of one stage entry; bound maps each port to its value, or None where absent."""
     bindings = Bindings(variables=presence_variables(stage, bound))
@@ -196,7 +211,9 @@ def match_stage(
     return bindings, found
 
 
-def output_value(spec: StageSpec, stage: Stage, name: str, bindings: Bindings, sizes: Mapping) -> tuple[Value, list[Diagnostic]]:
+def output_value(
+    spec: StageSpec, stage: Stage, name: str, bindings: Bindings, sizes: Mapping
+) -> tuple[Value, list[Diagnostic]]:
     """The value that leaves at one output port."""
     port, found, terms = stage.contract.outputs[name], [], []
     for axis in port.axes:

@@ -138,9 +138,17 @@ def shortest_cycle(graph: nx.DiGraph, start: str) -> list[str]:
 
 def cycle_error(graph: nx.DiGraph, cycle: list[str]) -> Diagnostic:
     edges: list[EdgeSpec] = [graph.edges[pair]["edge"] for pair in zip(cycle, cycle[1:])]
-    notes = tuple(Note(f"{edge.source} feeds {consumer} here", edge.source_mark) for edge, consumer in zip(edges, cycle[1:-1]))
-    label = f"{edges[-1].source} feeds {cycle[-1]} here, which closes the cycle" if notes else "a stage cannot read its own output"
-    return Diagnostic(codes.CYCLE, f"the stages form a cycle: {' -> '.join(cycle)}", edges[-1].source_mark, notes, label=label)
+    notes = tuple(
+        Note(f"{edge.source} feeds {consumer} here", edge.source_mark) for edge, consumer in zip(edges, cycle[1:-1])
+    )
+    label = (
+        f"{edges[-1].source} feeds {cycle[-1]} here, which closes the cycle"
+        if notes
+        else "a stage cannot read its own output"
+    )
+    return Diagnostic(
+        codes.CYCLE, f"the stages form a cycle: {' -> '.join(cycle)}", edges[-1].source_mark, notes, label=label
+    )
 
 
 def run_order(spec: PipelineSpec) -> list[str]:
@@ -155,14 +163,18 @@ def unused_errors(spec: PipelineSpec) -> list[Diagnostic]:
     used = {output.source.partition(".")[0] for output in spec.outputs.values()}
     used |= {before for stage_id in used & set(graph) for before in nx.ancestors(graph, stage_id)}
     found = [
-        Diagnostic(codes.UNUSED_STAGE, f"no output depends on {stage.id}", stage.mark, help="remove it, or name it in outputs")
+        Diagnostic(
+            codes.UNUSED_STAGE, f"no output depends on {stage.id}", stage.mark, help="remove it, or name it in outputs"
+        )
         for stage in spec.stages.values()
         if stage.id not in used
     ]
     read = {edge.source for stage in spec.stages.values() for edge in stage.edges}
     read |= {output.source for output in spec.outputs.values()}
     found += [
-        Diagnostic(codes.UNUSED_INPUT, f"no stage reads the input {entry.name}", entry.mark, help="remove it, or bind it")
+        Diagnostic(
+            codes.UNUSED_INPUT, f"no stage reads the input {entry.name}", entry.mark, help="remove it, or bind it"
+        )
         for entry in spec.inputs.values()
         if entry.name not in read
     ]

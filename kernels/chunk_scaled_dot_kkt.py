@@ -10,7 +10,7 @@ from ._chunks import chunk_rows
 def chunk_scaled_dot_kkt_kernel(
     k, beta, g, A, cu_seqlens, chunk_table, T, NT, H, HV,
     K: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
-):
+):  # fmt: skip
     """A[i, j] = beta[i] <k[i], k[j]> 2^(g[i] - g[j]) for j < i, else 0, for one chunk and value head."""
     pid = tl.program_id(0).to(tl.int64)
     i_hv = pid % HV

@@ -11,7 +11,10 @@ from .recompute_w_u import load_lower
 def add_pair_products(
     b, d, x, H, HV, n, D: tl.constexpr, C: tl.constexpr, BD: tl.constexpr, PRECISION: tl.constexpr
 ):  # fmt: skip
-    """b[i, j] + <d_i, x_j> over all D columns; the pointers are at the chunk's first row and at d's head of HV, x's of H."""
+    """b[i, j] + <d_i, x_j> over all D columns, of one of HV heads in d and one of H in x.
+
+    Both pointers are at the chunk's first row and at that head.
+    """
     o_c = tl.arange(0, C)
     for i_d in range(0, D, BD):
         o_d = i_d + tl.arange(0, BD)[None, :]

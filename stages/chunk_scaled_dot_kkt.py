@@ -62,11 +62,10 @@ def vjp(d_A, k, beta, g, *, needs, C):
 
 
 def configs(axes, device):
-    warps = 8 if axes["C"] == 128 else 4
-    return [
-        {"BK": 64 if warps == 8 else 128, "BK_F32": 32, "num_warps": warps, "num_stages": 2},
-        {"BK": 64, "BK_F32": 16, "num_warps": warps, "num_stages": 2},
-    ]
+    tile = {"BK": 64, "BK_F32": 32}
+    if axes["C"] == 128:
+        return [tile | {"num_warps": 8, "num_stages": 2}]
+    return [tile | {"BK": 128, "num_warps": 4, "num_stages": 2}, tile | {"num_warps": 4, "num_stages": 2}]
 
 
 def launch(k, beta, g, A, *, C, seqs, config):
@@ -81,12 +80,12 @@ def launch(k, beta, g, A, *, C, seqs, config):
             args=dict(
                 k=k, beta=beta, g=g, A=A, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table,
                 T=T, NT=seqs.NT, H=H, HV=HV,
-            ),  # fmt: skip
+            ),
             constexprs=dict(K=K, C=C, BK=by_dtype(config, "BK", k.dtype, K), PRECISION=precision(k.dtype)),
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )
-    ]
+    ]  # fmt: skip
 
 
 def vjp_configs(axes, device):

@@ -84,11 +84,10 @@ def lower_pairs(d, x, C):
 
 def configs(axes, device):
     C = axes["C"]
-    warps = 8 if C == 128 else 4
-    return [
-        {"BD": 64 if C == 128 else 128, "BD_F32": 32, "BC": C, "BC_F32": min(C, 32), "num_warps": warps, "num_stages": 1},
-        {"BD": 64, "BD_F32": 32, "BC": C, "BC_F32": 16, "num_warps": warps, "num_stages": 2},
-    ]
+    tile = {"BD": 64, "BD_F32": 32, "BC": C, "BC_F32": min(C, 32)}
+    if C == 128:
+        return [tile | {"num_warps": 8, "num_stages": 1}]
+    return [tile | {"BD": 128, "num_warps": 4, "num_stages": 1}, tile | {"num_warps": 4, "num_stages": 2}]
 
 
 def launch(k, v, beta, Ai, g, w, u, *, C, seqs, config):

@@ -5,20 +5,26 @@ import triton.language as tl
 
 
 @triton.jit
+def row_decay(g, g_gamma, i_h, row, o_r, n, HV):
+    """Base-2 log decay at rows o_r of the chunk that begins at ``row``; past its n rows 0, unless a slope runs on."""
+    b_g = o_r.to(tl.float32) * 0.0
+    if g is not None:
+        b_g += tl.load(g + row * HV + i_h + o_r * HV, mask=o_r < n, other=0.0)
+    if g_gamma is not None:
+        b_g += tl.load(g_gamma + i_h) * 1.4426950408889634 * (o_r + 1)
+    return b_g
+
+
+@triton.jit
 def chunk_decay(g, g_gamma, i_h, bos, o_t, length, HV, C: tl.constexpr):
-    """(base-2 log decay at each row [C], 0 past the end unless a slope runs on; the same at the last valid row)."""
-    o_c = tl.arange(0, C)
+    """(row_decay of a chunk's C rows, the same at its last valid row)."""
     n = tl.minimum(length - o_t, C)
-    b_g = tl.zeros([C], dtype=tl.float32)
+    b_g = row_decay(g, g_gamma, i_h, bos + o_t, tl.arange(0, C), n, HV)
     b_gl = tl.full([], 0.0, tl.float32)
     if g is not None:
-        p_g = g + (bos + o_t) * HV + i_h
-        b_g += tl.load(p_g + o_c * HV, mask=o_c < n, other=0.0)
-        b_gl += tl.load(p_g + (n - 1) * HV)
+        b_gl += tl.load(g + (bos + o_t + n - 1) * HV + i_h)
     if g_gamma is not None:
-        b_slope = tl.load(g_gamma + i_h) * 1.4426950408889634
-        b_g += b_slope * (o_c + 1)
-        b_gl += b_slope * n
+        b_gl += tl.load(g_gamma + i_h) * 1.4426950408889634 * n
     return b_g, b_gl
 
 
@@ -29,16 +35,14 @@ def to_chunk_end(b_g, b_gl, n, C: tl.constexpr):
 
 
 @triton.jit
-def pair_decay(b_g, n, C: tl.constexpr):
-    """E[i, j] = 2^(g_i - g_j) for j <= i < n, else 0: [C, C]. Masked before exp2."""
-    o_c = tl.arange(0, C)
-    m = (o_c[:, None] >= o_c[None, :]) & (o_c < n)[:, None]
-    return tl.exp2(tl.where(m, b_g[:, None] - b_g[None, :], float("-inf")))
+def pair_decay(b_gi, b_gj, o_i, o_j, n):
+    """E[i, j] = 2^(g_i - g_j) for rows j <= i < n of the chunk, else 0. Masked before exp2."""
+    m = (o_i[:, None] >= o_j[None, :]) & (o_i < n)[:, None]
+    return tl.exp2(tl.where(m, b_gi[:, None] - b_gj[None, :], float("-inf")))
 
 
 @triton.jit
-def pair_decay_transposed(b_g, n, C: tl.constexpr):
-    """pair_decay with rows j and columns i, made in that order."""
-    o_c = tl.arange(0, C)
-    m = (o_c[None, :] >= o_c[:, None]) & (o_c < n)[None, :]
-    return tl.exp2(tl.where(m, b_g[None, :] - b_g[:, None], float("-inf")))
+def pair_decay_transposed(b_gj, b_gi, o_j, o_i, n):
+    """E[i, j] as pair_decay has it, j along the rows and i along the columns."""
+    m = (o_i[None, :] >= o_j[:, None]) & (o_i < n)[None, :]
+    return tl.exp2(tl.where(m, b_gi[None, :] - b_gj[:, None], float("-inf")))

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from ._chunks import chunk_rows
-from ._decay import chunk_decay, pair_decay
+from ._decay import pair_decay, row_decay
 
 
 @triton.jit(do_not_specialize=["scale", "T", "NT", "H", "HV"])
@@ -48,9 +48,9 @@ def chunk_o_kernel(
     o_cv = o_c[:, None] * (HV * V) + o_v[None, :]
     b_v = tl.load(v + p_v + o_cv, mask=m_cv, other=0.0)
     if (g is not None) or (g_gamma is not None):
-        b_g, _ = chunk_decay(g, g_gamma, i_h, bos, o_t, length, HV, C)
+        b_g = row_decay(g, g_gamma, i_h, bos + o_t, o_c, n, HV)
         b_o *= tl.exp2(b_g)[:, None]
-        b_a *= pair_decay(b_g, n, C)
+        b_a *= pair_decay(b_g, b_g, o_c, o_c, n)
     else:
         b_a = tl.where(o_c[:, None] >= o_c[None, :], b_a, 0.0)
     b_o = tl.dot(b_a.to(b_v.dtype), b_v, b_o, input_precision=PRECISION) * scale

@@ -100,13 +100,15 @@ def launch(q, k, v, h, g, g_gamma, o, *, C, scale, seqs, config):
 
 
 def vjp_configs(axes, device):
-    """BK, BV tile the kernel that makes d_v and d_h; WK, WV the one for d_q, d_k, d_g, whose tiles of K NK counts."""
-    warps = 8 if axes["C"] == 128 else 4
-    return [
-        {"BK": 64, "BK_F32": 32, "BV": 64, "BV_F32": 32, "num_warps": warps, "num_stages": 2, "num_stages_F32": 1,
-         "WK": 64, "WK_F32": 32, "WV": 64, "WV_F32": 32, "write_warps": warps, "write_stages": 2, "write_stages_F32": 1,
-         "NK": ceil_div(axes["K"], 32)}
-    ]  # fmt: skip
+    """BK, BV tile the kernel that makes d_v and d_h; WC, WK, WV the one for d_q, d_k, d_g, whose tiles of K NK counts."""
+    C = axes["C"]
+    shared = {
+        "BK": 64, "BK_F32": 32, "BV": 64, "BV_F32": 32, "num_warps": 8 if C == 128 else 4, "num_stages": 2,
+        "num_stages_F32": 1, "WC": min(C, 64), "WC_F32": min(C, 32), "WK_F32": 32, "WV": 64, "WV_F32": 32,
+        "write_stages_F32": 1, "NK": ceil_div(axes["K"], 32),
+    }  # fmt: skip
+    tiles = [(64, 4, 2), (64, 4, 1), (32, 4, 2), (64, 8, 2)]
+    return [{**shared, "WK": WK, "write_warps": warps, "write_stages": stages} for WK, warps, stages in tiles]
 
 
 def vjp_launch(d_o, q, k, v, h, g, g_gamma, d_q, d_k, d_v, d_h, d_g, dg_parts, *, C, scale, seqs, config):
@@ -146,16 +148,16 @@ def by_keys(d_o, q, k, v, h, g, g_gamma, d_q, d_k, d_g, dg_parts, *, C, scale, s
 
     (B, T, H, K), (HV, V) = q.shape, v.shape[2:]
     BK, BV = by_dtype(config, "WK", q.dtype, K), by_dtype(config, "WV", q.dtype, V)
-    NK = ceil_div(K, BK)
+    BC, NK = by_dtype(config, "WC", q.dtype), ceil_div(K, BK)
     gate = None if d_g is None else d_g if NK == 1 else dg_parts
     by_tile = Launch(
         chunk_o_vjp_qkg_kernel,
-        grid=(B * seqs.NT * H * NK,),
+        grid=(B * seqs.NT * H * (C // BC) * NK,),
         args=dict(
             q=q, k=k, v=v, h=h, g=g, g_gamma=g_gamma, d_o=d_o, d_q=d_q, d_k=d_k, d_g=gate, scale=scale,
             cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table, T=T, NT=seqs.NT, R=B * T, H=H, HV=HV,
         ),
-        constexprs=dict(K=K, V=V, C=C, BK=BK, BV=BV, PRECISION=precision(q.dtype)),
+        constexprs=dict(K=K, V=V, C=C, BC=BC, BK=BK, BV=BV, PRECISION=precision(q.dtype)),
         num_warps=config["write_warps"],
         num_stages=by_dtype(config, "write_stages", q.dtype),
     )  # fmt: skip

@@ -7,6 +7,7 @@ from . import codes
 from .check_expressions import expression_errors
 from .errors import ChunkwiseError, Diagnostic, by_place
 from .graph import Graph, Node, Term, Value
+from .oracle import definition_errors
 from .spec import InputSpec, PipelineSpec, StageSpec
 from .stage_library import Stage
 from .unify import GLOBAL_AXES, Bindings, match_stage, output_value
@@ -30,12 +31,12 @@ def build_graph(spec: PipelineSpec, stages: Mapping[str, Stage], absent: frozens
 def check_graphs(spec: PipelineSpec, stages: Mapping[str, Stage]) -> Graph:
     """Build the graph with everything present, with each optional input absent, and with all absent.
 
-    Returns the first of them. A pipeline that only fits together when an input is given is refused here, not
-    at a user's call.
+    Returns the first of them. A pipeline that only fits together when an input is given is refused here, not at a
+    user's call; so is a definition that does not fit.
     """
     optional = [entry.name for entry in spec.inputs.values() if entry.optional]
     patterns = dict.fromkeys([frozenset(), *(frozenset([name]) for name in optional), frozenset(optional)])
-    graphs, found = [], []
+    graphs, found = [], definition_errors(spec)
     for pattern in patterns:
         try:
             graphs.append(build_graph(spec, stages, pattern))

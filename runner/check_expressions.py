@@ -44,14 +44,4 @@ def problems(what: str, written: Written, names: Collection[str]) -> list[Diagno
 
 
 def part(written: Written, error: ExpressionError) -> Mark:
-    return exact(written.mark, str(written.value), error.start, error.end)
-
-
-def exact(mark: Mark, text: str, start: int, end: int) -> Mark:
-    """The part of a text in its file. Where quotes, escapes or line folding let the file's characters differ from
-    the text's, an offset means nothing there: then the whole of it."""
-    source = mark.source
-    one_line = source is not None and mark.line == mark.end_line
-    if one_line and source[mark.column - 1 : mark.end_column - 1] == text:
-        return mark.within(start, end)
-    return mark
+    return written.mark.part(str(written.value), error.start, error.end)

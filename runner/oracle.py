@@ -31,8 +31,8 @@ def line(written: Written) -> Line:
 
 def diagnostic(problem: Problem) -> Diagnostic:
     mark = problem.line.where if problem.line else None
-    if isinstance(mark, Mark) and problem.start is not None:
-        mark = mark.within(problem.start, problem.end)
+    if isinstance(mark, Mark):
+        mark = mark.part(problem.line.text, problem.start, problem.end)
     return Diagnostic(codes.DEFINITION, problem.message, mark, help=problem.help)
 
 
@@ -62,23 +62,23 @@ def definition_gradients(graph: Graph, inputs: Mapping, cotangents: Mapping, par
     }
 
 
-def declared_axes(graph: Graph) -> dict[str, tuple]:
-    return {name: tuple(map(str, value.axes)) for name, value in graph.inputs.items()}
+def declared_axes(spec: PipelineSpec) -> dict[str, tuple[str, ...]]:
+    return {name: entry.shape for name, entry in spec.inputs.items()}
 
 
 def defaults(spec: PipelineSpec) -> dict[str, float]:
     return {name: float(entry.default.value) for name, entry in spec.inputs.items() if entry.default is not None}
 
 
-def definition_errors(graph: Graph) -> list[Diagnostic]:
+def definition_errors(spec: PipelineSpec) -> list[Diagnostic]:
     """What does not fit in the definition: syntax, names, shapes, outputs that it does not give."""
-    spec = graph.spec
     if spec.definition is None:
         return []
     try:
         definition = parsed(spec)
         optional = [name for name, entry in spec.inputs.items() if entry.optional]
-        typecheck(definition, declared_axes(graph), tuple(spec.axes), tuple(spec.params), optional, tuple(defaults(spec)))
+        axes, params = tuple(spec.axes), tuple(spec.params)
+        typecheck(definition, declared_axes(spec), axes, params, optional, tuple(defaults(spec)))
     except ChunkwiseError as error:
         return list(error.diagnostics)
     except DefinitionError as error:
@@ -106,7 +106,7 @@ def definition_outputs(
         return evaluate(
             parsed(graph.spec),
             inputs,
-            declared=declared_axes(graph),
+            declared=declared_axes(graph.spec),
             outputs=names,
             params=params,
             lengths=packing.on_host() if packing else None,

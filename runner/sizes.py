@@ -1,12 +1,14 @@
 """Numbers for the axes: from tensors or a workload, derived ones, and the constraints over them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from ..stages._contract import ceil_div
 from . import codes
-from .errors import Diagnostic, Note
+from .errors import ChunkwiseError, Diagnostic, Note
 from .expression import ExpressionError, evaluate_number, names_in, parse_expression
 from .graph import Graph, Node, Term
+from .marks import Mark
 
 
 def chunk_slots(sizes: Mapping[str, int], packed: bool) -> int:
@@ -56,41 +58,66 @@ def size_errors(graph: Graph, sizes: Mapping[str, int]) -> list[Diagnostic]:
     """Constraints of the file and of every stage that the sizes break. The one predicate of check, run and calls."""
     found = []
     for written in graph.spec.constraints:
-        try:
-            if holds(written.value, sizes) is False:
-                message = f"{written.value} does not hold for {figures(written.value, sizes)}"
-                found.append(Diagnostic(codes.CONSTRAINT, message, written.mark))
-        except ExpressionError as error:
-            found.append(Diagnostic(codes.CONSTRAINT, str(error), written.mark))
+        if why := broken(written.value, sizes):
+            found.append(Diagnostic(codes.CONSTRAINT, f"the constraint {why}", written.mark))
+    first: dict[str, Diagnostic] = {}
     for node in graph.nodes.values():
         names = local_sizes(node, sizes)
         for text in node.stage.contract.requires:
-            if holds(text, names) is False:
-                message = f"{node.id} ({node.stage.name}) requires {text}, here {figures(text, names)}"
-                notes = tuple(
-                    Note(f"{axis} = {names[axis]} through {node.bound_by[axis]}")
-                    for axis in sorted(names_in(parse_expression(text)))
-                    if axis in node.bound_by
-                )
-                found.append(Diagnostic(codes.CONSTRAINT, message, node.mark, notes))
-    return found
+            why = broken(text, names)
+            if why in first:
+                # one wrong size is one error, however many stages mind it
+                also = Note(f"{node.id} ({node.stage.name}) requires it too")
+                first[why] = replace(first[why], notes=(*first[why].notes, also))
+            elif why:
+                first[why] = requirement_error(node, text, why, names)
+    return [*found, *first.values()]
+
+
+def broken(text: str, names: Mapping[str, int]) -> str | None:
+    """Why a constraint does not hold, in words; None where it does, or has an axis without a number."""
+    try:
+        if holds(text, names) is not False:
+            return None
+        reason = "does not hold"
+    except ExpressionError as error:
+        reason = f"has no value ({error.message})"
+    return f"{text} {reason} for {figures(text, names)}"
+
+
+def requirement_error(node: Node, text: str, why: str, names: Mapping[str, int]) -> Diagnostic:
+    notes = tuple(
+        Note(f"{axis} = {names[axis]} through {node.bound_by[axis]}")
+        for axis in sorted(names_in(parse_expression(text)))
+        if axis in node.bound_by
+    )
+    return Diagnostic(codes.CONSTRAINT, f"{why}, and {node.id} ({node.stage.name}) requires it", node.mark, notes)
 
 
 def parameters(graph: Graph, sizes: Mapping[str, int], given: Mapping[str, float]) -> dict[str, float]:
     """The pipeline's params for these sizes, with a call's own values in front."""
     result = dict(sizes)
     for name, written in graph.spec.params.items():
-        result[name] = given[name] if given.get(name) is not None else number(written.value, result)
+        if given.get(name) is not None:
+            result[name] = given[name]
+        else:
+            result[name] = number(f"the param {name}", written.value, result, written.mark)
     return {name: result[name] for name in graph.spec.params}
 
 
 def node_parameters(node: Node, sizes: Mapping[str, int], params: Mapping[str, float]) -> dict[str, float]:
-    return {name: number(value, {**sizes, **params}) for name, value in node.params.items()}
+    names = {**sizes, **params}
+    return {name: number(f"{node.id}.{name}", value, names, node.mark) for name, value in node.params.items()}
 
 
-def number(value: str | int | float, names: Mapping[str, float]) -> float:
+def number(what: str, value: str | int | float, names: Mapping[str, float], mark: Mark | None) -> float:
+    """The value of an expression; what: whose value it is, for errors."""
     if not isinstance(value, str):
         return value
     if value in names:
         return names[value]
-    return evaluate_number(parse_expression(value), names)
+    try:
+        return evaluate_number(parse_expression(value), names)
+    except ExpressionError as error:
+        message = f"{what}: {error.message} in {value}, for {figures(value, names)}"
+        raise ChunkwiseError(Diagnostic(codes.EXPRESSION_VALUE, message, mark, help=error.help)) from None

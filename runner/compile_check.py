@@ -19,7 +19,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from . import codes
-from .compile_cases import Case, all_cases, default_cases
+from .compile_cases import DTYPES, Case, all_cases, default_cases
 from .compile_kernel import SHARED_LIMIT, Compiled, compile_launch
 from .dtypes import IO_DTYPES
 from .errors import ChunkwiseError, Diagnostic, quoted
@@ -95,6 +95,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m chunkwise.runner.compile_check", description=__doc__)
     parser.add_argument("stages", nargs="*", help="names of stages; all without")
     parser.add_argument("--all", action="store_true", help="every shipped configuration, dtype and size")
+    parser.add_argument("--arch", type=int, choices=SHARED_LIMIT, help="only this one, e.g. 90")
+    parser.add_argument("--dtype", choices=DTYPES, help="only this IO dtype")
     parser.add_argument("--workers", type=int, default=2, help="processes that compile (default: 2)")
     parser.add_argument("--json", action="store_true", help="one JSON list instead of the table")
     asked = parser.parse_args(arguments)
@@ -105,7 +107,9 @@ def main(arguments: list[str] | None = None) -> int:
     except ChunkwiseError as error:
         print("\n".join(map(render, error.diagnostics)), file=sys.stderr)
         return codes.exit_code(diagnostic.code for diagnostic in error.diagnostics)
-    rows = progress(list((all_cases if asked.all else default_cases)(chosen)), asked.workers)
+    cases = (all_cases if asked.all else default_cases)(chosen)
+    cases = [case for case in cases if asked.arch in (None, case.arch) and asked.dtype in (None, case.dtype)]
+    rows = progress(cases, asked.workers)
     print(json.dumps([row.as_json() for row in rows], indent=1) if asked.json else table(row.cells() for row in rows))
     faults = sum(bool(row.fault) for row in rows)
     print(f"{len(rows)} kernels, {faults} with a fault", file=sys.stderr)

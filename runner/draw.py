@@ -1,9 +1,10 @@
 """A graph as a picture in one of three languages.
 
+A command writes it like this; ``drawing.note`` says why it is not the format that was asked for:
+
     drawing = draw(graph, "svg", sizes=plan.sizes, times=times, io_dtype="bf16", backends=backends)
     path = folder / f"graph.{drawing.suffix}"
     path.write_text(drawing.text, encoding="utf-8", newline="\\n")
-    if drawing.note: ...                                           # why it is not the format that was asked for
 """
 
 from collections.abc import Mapping
@@ -18,6 +19,9 @@ from .layout import NoLayout, lay_out
 
 FORMATS = ("svg", "dot", "mermaid")
 SUFFIXES = {"svg": "svg", "dot": "dot", "mermaid": "mmd"}
+
+MOST_STAGES = 150
+"""Graphviz's time grows with the cube: 20 s for so many in a dense graph, and it cannot be interrupted."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +58,10 @@ def draw(
     dot = dot_text(shown)
     if format == "dot":
         return Drawing(dot, format)
-    layout = lay_out(dot)
+    if len(shown.stages) > MOST_STAGES:
+        layout = NoLayout(f"{len(shown.stages)} stages are more than the {MOST_STAGES} that are laid out")
+    else:
+        layout = lay_out(dot)
     if isinstance(layout, NoLayout):
-        return Drawing(dot, "dot", f"no SVG, because Graphviz is missing here ({layout.reason}); this is the DOT text")
+        return Drawing(dot, "dot", f"no SVG, the DOT text instead: {layout.reason}")
     return Drawing(svg_text(shown, layout), format)

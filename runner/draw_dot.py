@@ -21,6 +21,8 @@ FONT = "Courier"
 FONT_SIZE = 10
 NAME_SIZE = 12
 """Points of a box's name in bold, which the SVG paints larger than Graphviz measures it."""
+MANY_STAGES = 40
+"""Beyond these the layout is improved for fewer rounds: 1.4 s instead of 8 s for 60 stages in a dense graph."""
 TITLE_WIDTH, TYPE_WIDTH, STAGE_WIDTH = 76, 32, 30
 """Characters in a line of the title, of a unit or law, of a stage's name."""
 
@@ -43,7 +45,8 @@ def dot_text(picture: Picture) -> str:
 
 
 def graph_style(picture: Picture) -> dict[str, str]:
-    return {
+    rounds = {} if len(picture.stages) <= MANY_STAGES else {"nslimit": "2", "nslimit1": "2", "mclimit": "0.5"}
+    return rounds | {
         "rankdir": "TB",
         "ranksep": "0.42",
         "nodesep": "0.3",

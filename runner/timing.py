@@ -120,7 +120,7 @@ def passes(call: Call, backward: bool) -> tuple[list[Plan], Callable]:
 
 def stage_timing(plan: Plan, step: Step, timing: Timing) -> StageTiming:
     node = step.node
-    flops = float(number(node.stage.contract.flops, step.axes))
+    flops = float(number(f"flops of {node.id}", node.stage.contract.flops, step.axes, node.mark))
     return StageTiming(node.id, node.stage.name, node.phase, step.backend, timing, flops, moved_bytes(plan, step))
 
 

@@ -70,15 +70,18 @@ class Builder:
         self.broken = set(broken)
 
     def add(self, entry: StageSpec) -> None:
-        sources = {edge.port: edge.source for edge in entry.edges}
-        if self.broken & {entry.id, *(source.partition(".")[0] for source in sources.values())}:
-            self.broken.add(entry.id)
+        if entry.id in self.broken:
             return
-        stage = self.stages[entry.use]
+        stage, sources = self.stages[entry.use], {edge.port: edge.source for edge in entry.edges}
         bound = {port: self.values.get(sources.get(port)) for port in stage.contract.inputs}
+        unknown = {port for port, source in sources.items() if source.partition(".")[0] in self.broken}
+        if unknown:
+            self.broken.add(entry.id)
+            self.found += match_stage(entry, stage, bound, unknown, self.spec.stages, self.stages)[1]
+            return
         if any(value is None and not stage.contract.inputs[port].optional for port, value in bound.items()):
             return
-        bindings, found = match_stage(entry, stage, bound, self.spec.stages, self.stages)
+        bindings, found = match_stage(entry, stage, bound, unknown, self.spec.stages, self.stages)
         outputs = {}
         for name in stage.contract.outputs:
             outputs[name], problems = output_value(entry, stage, name, bindings, self.spec.axes)

@@ -44,4 +44,4 @@ def problems(what: str, written: Written, names: Collection[str]) -> list[Diagno
 
 
 def part(written: Written, error: ExpressionError) -> Mark:
-    return written.mark.part(str(written.value), error.start, error.end)
+    return written.mark.within(error.start, error.end)

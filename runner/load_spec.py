@@ -186,7 +186,9 @@ def written(node: Scalar) -> Written:
 
 
 def written_map(node: Node, key: str) -> dict[str, Written]:
-    return {name: written(entry.value) for name, entry in entries(node, key).items()}
+    return {
+        name: Written(entry.value.value, entry.value.mark, entry.key.mark) for name, entry in entries(node, key).items()
+    }
 
 
 def written_list(node: Node, key: str) -> tuple[Written, ...]:

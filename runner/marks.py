@@ -29,11 +29,3 @@ class Mark:
         """The part of a one-line mark from character offset start to end inside it."""
         column = self.column + start
         return Mark(self.file, self.line, column, self.line, max(column + 1, self.column + end), self.text)
-
-    def part(self, text: str, start: int, end: int) -> "Mark":
-        """Offsets start to end of the text that was read here. Where the file's characters are not the text's (line
-        folding, escapes) an offset has no place in the file: then the whole mark."""
-        one_line = self.source is not None and self.line == self.end_line
-        if one_line and self.source[self.column - 1 : self.end_column - 1] == text:
-            return self.within(start, end)
-        return self

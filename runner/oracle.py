@@ -32,7 +32,7 @@ def line(written: Written) -> Line:
 def diagnostic(problem: Problem) -> Diagnostic:
     mark = problem.line.where if problem.line else None
     if isinstance(mark, Mark):
-        mark = mark.part(problem.line.text, problem.start, problem.end)
+        mark = mark.within(problem.start, problem.end)
     return Diagnostic(codes.DEFINITION, problem.message, mark, help=problem.help)
 
 

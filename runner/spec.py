@@ -8,10 +8,11 @@ from .marks import Mark
 
 @dataclass(frozen=True)
 class Written:
-    """A scalar of the file and its place."""
+    """A scalar of the file and its place, with that of its key where it has one."""
 
     value: str | int | float | bool | None
     mark: Mark
+    key_mark: Mark | None = None
 
 
 @dataclass(frozen=True)

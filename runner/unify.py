@@ -6,7 +6,7 @@ that names an axis binds it; a later edge that disagrees is an error that names 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from ..stages import _laws
@@ -116,7 +116,8 @@ def match_unit(
             bindings.variables.update(found.groupdict())
             bindings.variable_edges.update({name: (f"{edge} from {value.name}", mark) for name in found.groupdict()})
             return []
-    label = f"expected {pattern or 'no unit'}, got {value.unit or 'no unit'}"
+    wanted = re.sub(r"\{\w+\}", "...", pattern) if pattern else "no unit"
+    label = f"expected {wanted}, got {value.unit or 'no unit'}"
     notes = [Note(f"{unit}: {UNITS[unit]}") for unit in (pattern, value.unit) if unit in UNITS]
     verb = "gets its unit" if value.unit else "is declared without a unit"
     notes.append(Note(f"{value.name} {verb} here", value.mark_of("unit")))
@@ -178,25 +179,23 @@ def match_law(edge: str, mark, port: Port, value: Value, bindings: Bindings) -> 
     return [Diagnostic(codes.LAW, f"value law not implied at {edge}", mark, notes, help, label)]
 
 
-def presence_variables(stage: Stage, bound: Mapping[str, Value | None]) -> dict[str, str | None]:
-    return {
-        name: present if bound.get(port) is not None else absent
-        for name, (port, present, absent) in stage.contract.presence.items()
-    }
-
-
 def match_stage(
     spec: StageSpec,
     stage: Stage,
     bound: Mapping[str, Value | None],
+    unknown: Collection[str],
     entries: Mapping[str, StageSpec],
     stages: Mapping[str, Stage],
 ) -> tuple[Bindings, list[Diagnostic]]:
-    """Unify the edges of one stage entry; bound maps each port to its value, or None where absent."""
-    bindings = Bindings(variables=presence_variables(stage, bound))
-    for name, (port, _, _) in stage.contract.presence.items():
-        state = "bound" if bound.get(port) is not None else "absent"
-        bindings.variable_edges[name] = (f"{spec.id}.{port} being {state}", spec.mark)
+    """Unify the edges of one stage entry; bound maps each port to its value, or None where absent.
+
+    unknown: ports that are bound to a value of which nothing is known, because an error stands before it.
+    """
+    bindings = Bindings()
+    for name, (port, present, absent) in stage.contract.presence.items():
+        there = bound.get(port) is not None or port in unknown
+        bindings.variables[name] = present if there else absent
+        bindings.variable_edges[name] = (f"{spec.id}.{port} being {'bound' if there else 'absent'}", spec.mark)
     marks = {edge.port: edge.source_mark for edge in spec.edges}
     found = []
     for name, port in stage.contract.inputs.items():

@@ -54,15 +54,17 @@ def use_errors(spec: PipelineSpec, stage_spec: StageSpec, stages: Mapping[str, S
             message = f"{stage_spec.id} does not bind {name}, which {stage.name} requires"
             help = f"add {name}: {sources_of(spec, stages, port) or 'SOURCE'} to in; it takes {words(port)}"
             found.append(Diagnostic(codes.MISSING_INPUT, message, stage_spec.mark, help=help))
+    given = set(stage_spec.params)
     for name, written in stage_spec.params.items():
         if name not in contract.params:
-            help = did_you_mean(name, contract.params) or (
-                f"its parameters are {', '.join(contract.params)}" if contract.params else "it takes none"
-            )
+            meant = nearest(name, [each for each in contract.params if each not in given])
+            given |= {meant} if meant else set()
+            known = f"its parameters are {', '.join(contract.params)}" if contract.params else "it takes none"
+            help = f"did you mean {meant}?" if meant else known
             message = f"{stage.name} has no parameter {name}"
-            found.append(Diagnostic(codes.UNKNOWN_PARAM, message, written.mark, help=help))
+            found.append(Diagnostic(codes.UNKNOWN_PARAM, message, written.key_mark, help=help))
     for name, default in contract.params.items():
-        if default is None and name not in stage_spec.params:
+        if default is None and name not in given:
             message = f"{stage_spec.id} does not bind the parameter {name} of {stage.name}"
             found.append(Diagnostic(codes.MISSING_PARAM, message, stage_spec.mark, help=f"add with: {{{name}: ...}}"))
     return found
@@ -97,7 +99,7 @@ def source_errors(spec: PipelineSpec, stages: Mapping[str, Stage], source: str, 
             help = f"{source} is a stage: write {' or '.join(f'{source}.{name}' for name in outputs)}"
         return [Diagnostic(codes.UNKNOWN_SOURCE, f"there is no input {source}", mark, help=help)]
     if stage_id not in spec.stages:
-        help = did_you_mean(stage_id, spec.stages)
+        help = did_you_mean(stage_id, spec.stages) or f"the entries of stages are {', '.join(spec.stages)}"
         return [Diagnostic(codes.UNKNOWN_SOURCE, f"there is no stage entry {stage_id}", mark, help=help)]
     stage = stages.get(spec.stages[stage_id].use)
     if stage is not None and port not in stage.contract.outputs:

@@ -89,7 +89,7 @@ def sample(law: Law, noise: torch.Tensor, axes: tuple[str, ...]) -> torch.Tensor
     if law.kind == "unit_norm":
         return torch.nn.functional.normalize(noise, dim=axes.index(law.axis))
     if law.kind == "non_increasing":
-        raise ValueError(f"{law.text} is a law of values inside a pipeline; no input can be generated from it")
+        return torch.nn.functional.logsigmoid(noise).cumsum(axes.index(law.axis))
     if law.low > -INF and law.high < INF:
         return law.low + (law.high - law.low) * torch.sigmoid(noise)
     if law.high < INF:

@@ -102,10 +102,10 @@ def chunk_delta_h_write_vjp_kernel(
     k, v_new, g, g_gamma, h, d_v_new, d_v, d_s, d_k, d_w, d_g, cu_seqlens, chunk_table, T, NT, R, H, HV,
     K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dk = sum over the group's heads of ga v_new dS^T, dw = -x h^T, and dg, for BK key columns of one chunk and key head.
+    """dk = sum over the group's heads of ga v_new dS^T, dw = -x h^T, and dg: BK key columns of a chunk's key head.
 
     d_v holds x, which is made again where it is None. d_g [K tiles, R rows, HV] takes each tile's share of
-    t_i = <k_i, dk_i>: -ln2 t_i at its row, ln2 (sum of t + 2^g_C <h, dS>) at the last valid row, whose own t is left out.
+    t_i = <k_i, dk_i>: -ln2 t_i at its row, ln2 (sum of t + 2^g_C <h, dS>) at the last valid row, whose own t stays out.
     """
     LN2: tl.constexpr = 0.6931471805599453
     NK: tl.constexpr = (K + BK - 1) // BK

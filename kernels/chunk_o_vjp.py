@@ -81,7 +81,7 @@ def chunk_o_vjp_qkg_kernel(
     K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BC: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """dq = P k + gam d h^T, dk = P^T q, summed over the group's heads: BC rows and BK key columns of a chunk's key head.
+    """dq = P k + gam d h^T, dk = P^T q, summed over the group's heads: BC rows, BK key columns of a chunk's key head.
 
     d = scale do, P = E * d v^T. The rows stand first as queries, against the rows up to theirs, then as keys, against
     those from theirs on: each role makes its own products, because P's accumulator transposed as an operand is

@@ -1,4 +1,4 @@
-"""The decay that the state-carrying stages share: a gate, a fixed slope, both or neither; and tokens cut into chunks."""
+"""The decay that stages share (a gate, a fixed slope, both or neither), tokens cut into chunks, groups of heads."""
 
 import math
 
@@ -19,7 +19,7 @@ def chunk_log_decay(g, g_gamma, like, C):
 
 
 def chunked(x, C):
-    """[B, T, ...] -> [B, NT, C, ...]; rows past T repeat the last one, so that no difference of decays turns positive."""
+    """[B, T, ...] -> [B, NT, C, ...]; rows past T repeat the last: no difference of decays turns positive."""
     B, T = x.shape[:2]
     NT = -(-T // C)
     rows = torch.arange(NT * C, device=x.device).clamp(max=T - 1)

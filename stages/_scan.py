@@ -6,12 +6,11 @@ from ._tiles import by_dtype, precision
 
 def scan_configs(axes, device):
     """A state tile [K, BV] and the chunk's rows share the registers: narrower tiles for long K or C."""
-    narrow = axes["K"] > 128 or axes["C"] == 128
     shared = {"BK": 64, "BK_F32": 32, "BV_F32": 16, "num_stages_F32": 1, "num_warps_F32": 8 if axes["C"] == 128 else 4}
-    if narrow:
+    if axes["K"] > 128 or axes["C"] == 128:
         tiles = [(32, 4, 2), (64, 8, 1)]
     else:
-        tiles = [(64, 4, 2), (64, 4, 1), (64, 4, 3), (32, 4, 2), (32, 4, 3)]
+        tiles = [(64, 8 if device == "sm_100" else 4, 2), (64, 4, 1), (64, 4, 3), (32, 4, 2), (32, 4, 3)]
     return [{**shared, "BV": BV, "num_warps": warps, "num_stages": stages} for BV, warps, stages in tiles]
 
 

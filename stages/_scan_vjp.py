@@ -22,7 +22,7 @@ def scan_vjp(d_h, d_v_new, d_final_state, k, w, b, h, v_new, *, C):
     By b: t_i = <k_i, dk_i> leaves row i and enters the last valid row, which also takes 2^b_C <h, dS>; that row's
     own t would enter and leave, and is left out so that it cancels exactly.
     """
-    (T, H), HV = k.shape[1:3], v_new.shape[2]
+    H, HV = k.shape[2], v_new.shape[2]
     k = per_value_head(k, HV)
     dS = v_new.new_zeros(*h.shape[:1], *h.shape[2:]) if d_final_state is None else d_final_state
     empty = {"k": k[:, :0], "v": v_new[:, :0], "g": b[:, :0], **({} if w is None else {"w": w[:, :0]})}
@@ -58,11 +58,13 @@ SCRATCH = {
 
 def scan_vjp_configs(axes, device):
     """The reverse scan's tiles are the scan's; WK, WV tile the chunk-parallel kernel, NK counts its tiles of K."""
-    write = {
-        "WK": 64, "WK_F32": 32, "WV": 64, "WV_F32": 32, "write_warps": 8 if axes["C"] == 128 else 4, "write_stages": 2,
-        "write_stages_F32": 1, "NK": ceil_div(axes["K"], 32),
-    }  # fmt: skip
-    return [{**config, **write} for config in scan_configs(axes, device)]
+    shared = {"WK": 64, "WK_F32": 32, "WV_F32": 32, "write_stages_F32": 1, "NK": ceil_div(axes["K"], 32)}
+    write = [
+        {**shared, "WV": WV, "write_warps": 8 if axes["C"] == 128 else 4, "write_stages": stages}
+        for WV, stages in ((64, 2), (64, 1), (32, 2))
+    ]
+    first, *others = scan_configs(axes, device)
+    return [{**first, **each} for each in write] + [{**each, **write[0]} for each in others]
 
 
 def scan_vjp_launches(

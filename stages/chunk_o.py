@@ -72,9 +72,12 @@ def vjp(d_o, q, k, v, h, g, g_gamma, *, needs, C, scale):
 
 
 def configs(axes, device):
-    wide = axes["C"] == 128
-    return [{"BK": 64, "BK_F32": 32, "BV": 64 if wide else 128, "BV_F32": 32, "num_warps": 8 if wide else 4,
-             "num_stages": 2, "num_stages_F32": 1}]  # fmt: skip
+    shared = {"BK": 64, "BK_F32": 32, "BV_F32": 32, "num_stages_F32": 1}
+    if axes["C"] == 128:
+        tiles = [(64, 8, 2), (64, 8, 1)]
+    else:
+        tiles = [(128, 4, 2), (128, 4, 3), (64, 4, 2), (128, 8, 2)]
+    return [{**shared, "BV": BV, "num_warps": warps, "num_stages": stages} for BV, warps, stages in tiles]
 
 
 def launch(q, k, v, h, g, g_gamma, o, *, C, scale, seqs, config):
@@ -99,16 +102,26 @@ def launch(q, k, v, h, g, g_gamma, o, *, C, scale, seqs, config):
     ]  # fmt: skip
 
 
+SCRATCH = {"dg_parts": Port("NK B T HV", F32, doc="d_g by tile of K")}
+
+
 def vjp_configs(axes, device):
-    """BK, BV tile the kernel that makes d_v and d_h; WC, WK, WV the one for d_q, d_k, d_g, whose tiles of K NK counts."""
+    """BK, BV tile the kernel that makes d_v and d_h; WC, WK, WV the one for d_q, d_k, d_g, whose tiles of K NK counts.
+
+    64 rows at a time run on Hopper's wide products, and spill elsewhere and for long V.
+    """
     C = axes["C"]
     shared = {
         "BK": 64, "BK_F32": 32, "BV": 64, "BV_F32": 32, "num_warps": 8 if C == 128 else 4, "num_stages": 2,
-        "num_stages_F32": 1, "WC": min(C, 64), "WC_F32": min(C, 32), "WK_F32": 32, "WV": 64, "WV_F32": 32,
-        "write_stages_F32": 1, "NK": ceil_div(axes["K"], 32),
+        "num_stages_F32": 1, "WC_F32": min(C, 32), "WK_F32": 32, "WV": 64, "WV_F32": 32, "write_stages_F32": 1,
+        "NK": ceil_div(axes["K"], 32),
     }  # fmt: skip
-    tiles = [(64, 4, 2), (64, 4, 1), (32, 4, 2), (64, 8, 2)]
-    return [{**shared, "WK": WK, "write_warps": warps, "write_stages": stages} for WK, warps, stages in tiles]
+    narrow, wide = [(32, 64, 4, 2), (32, 128, 4, 2)], [(64, 64, 4, 2), (64, 64, 4, 1), (64, 64, 8, 2)]
+    tiles = wide + narrow if device == "sm_90" and axes["V"] <= 128 else narrow + wide
+    return [
+        {**shared, "WC": min(C, WC), "WK": WK, "write_warps": warps, "write_stages": stages}
+        for WC, WK, warps, stages in tiles
+    ]
 
 
 def vjp_launch(d_o, q, k, v, h, g, g_gamma, d_q, d_k, d_v, d_h, d_g, dg_parts, *, C, scale, seqs, config):
@@ -165,6 +178,4 @@ def by_keys(d_o, q, k, v, h, g, g_gamma, d_q, d_k, d_g, dg_parts, *, C, scale, s
 
 
 LAUNCHERS = [Launcher("triton", launch, configs, state_limits)]
-VJP_LAUNCHERS = [
-    Launcher("triton", vjp_launch, vjp_configs, state_limits, {"dg_parts": Port("NK B T HV", F32, doc="d_g by tile of K")})
-]
+VJP_LAUNCHERS = [Launcher("triton", vjp_launch, vjp_configs, state_limits, SCRATCH)]

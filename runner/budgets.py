@@ -14,6 +14,7 @@ from ..stages._seqs import Seqs
 from .rounding import FINER, RHO
 
 FEW = 64
+"""Fewer deciding numbers than this, and |e| is the rms over several draws of M."""
 CAP, CAP_ILL = 7, 35
 UNIT_ROUNDOFF = 2.0**-24
 
@@ -34,6 +35,14 @@ class Verdict:
     condition: float
     cap: float
     why: str = ""
+
+
+def deciding(x: torch.Tensor) -> float:
+    """How many numbers carry the norm of x: all of them when they are alike, one when one towers over the rest.
+    A single draw of a rounding error says little about so few."""
+    squares = x.double().square()
+    fourth = squares.square().sum().item()
+    return squares.sum().item() ** 2 / fourth if fourth else float(x.numel())
 
 
 def arithmetic_noise(io: torch.dtype, sizes: Mapping[str, int], gate_span: float) -> float:

@@ -11,14 +11,14 @@ import torch
 
 from ..stages._seqs import Seqs
 from .backward.vjp_stage import vjp_stage
-from .budgets import FEW
+from .budgets import FEW, deciding
 from .dtypes import port_dtype
 from .execute import execute, prepare
 from .function import Call
 from .graph import Graph, Node
 from .plan import Plan, make_plan
 from .references import rounded, run_reference
-from .rounding import RoundedDots, Stochastic, model_dtype, nearest
+from .rounding import RoundedDots, RoundedResults, Stochastic, model_dtype, nearest
 from .sizes import local_sizes, node_parameters
 from .stage_library import Stage
 
@@ -64,8 +64,11 @@ def staged_values(subject: Subject, compute: torch.dtype, rounding=None) -> dict
 
 def stage_outputs(subject: Subject, node: Node, inputs: Mapping, compute: torch.dtype, rounding=None) -> dict:
     """One stage's reference; inputs by port."""
-    dots = RoundedDots(model_dtype(subject.call.io), rounding) if rounding else None
-    return run_reference(node, inputs, keywords(subject, node), subject.seqs, compute, dots)
+    named, dtype = keywords(subject, node), model_dtype(subject.call.io)
+    if isinstance(rounding, Stochastic) and dtype == torch.float32:
+        return run_reference(node, inputs, named, subject.seqs, torch.float64, RoundedResults(rounding))
+    dots = RoundedDots(dtype, rounding) if rounding else None
+    return run_reference(node, inputs, named, subject.seqs, compute, dots)
 
 
 def keywords(subject: Subject, node: Node) -> dict[str, float]:
@@ -107,7 +110,7 @@ def vjp_case(subject: Subject, node: Node, inputs: dict, exact: Mapping) -> Stag
     read = [port for port in forward.outputs if port in inputs]
     if read:
         outputs, ports = stage_outputs(subject, forward, given, torch.float64), forward.stage.contract.outputs
-        inputs |= {port: outputs[port].to(port_dtype(ports[port].dtype, subject.call.io)) for port in read}
+        inputs |= {port: outputs[port].to(port_dtype(ports[port].dtype, subject.call.io)).contiguous() for port in read}
     by_autograd = replace(node, stage=vjp_stage(without_vjp(forward.stage)))
     cotangents = {f"d_{port}": inputs.get(f"d_{port}") for port in forward.stage.contract.outputs}
     truth = stage_outputs(subject, by_autograd, {**cotangents, **given}, torch.float64)
@@ -123,17 +126,17 @@ def port_value(subject: Subject, exact: Mapping, name: str | None) -> torch.Tens
     x = exact[name] if name else None
     if x is None or not x.is_floating_point():
         return x
-    return x.to(port_dtype(subject.graph.values[name].dtype, subject.call.io))
+    return x.to(port_dtype(subject.graph.values[name].dtype, subject.call.io)).contiguous()
 
 
-def models(make: Callable, truths: Mapping[str, torch.Tensor]) -> dict[str, list[torch.Tensor]]:
-    """Results of M per output: one, or several stochastic draws for tensors of few numbers.
+def models(make: Callable, truths: Mapping[str, torch.Tensor], few_roundings=False) -> dict[str, list[torch.Tensor]]:
+    """Results of M per output: one, or several stochastic draws where few numbers or few roundings decide.
 
     make: rounding -> outputs by name.
     """
     once = make(nearest)
     result = {name: [once[name]] for name in truths}
-    few = [name for name, truth in truths.items() if truth.numel() < FEW]
+    few = [name for name, truth in truths.items() if few_roundings or deciding(truth) < FEW]
     if few:
         draws = [make(Stochastic(seed)) for seed in range(DRAWS)]
         result.update({name: [draw[name] for draw in draws] for name in few})

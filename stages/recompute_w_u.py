@@ -48,9 +48,10 @@ def chunk_product(M, x, C):
 
 
 def vjp(d_w, d_u, k, v, beta, Ai, g, *, needs, C):
-    """With yw = Ai^T dw, yu = Ai^T du, gam = 2^g and t = <k, yw>:
+    """With yw = Ai^T dw, yu = Ai^T du, gam = 2^g, t = <k, yw> and s = <v, yu>, both taken as sums over pairs of rows,
+    t_j = sum over i of Ai[i, j] <dw_i, k_j>:
 
-    dk = beta gam yw, summed over the group;  dv = beta yu;  dbeta = gam t + <v, yu>;  dg = ln 2 beta gam t;
+    dk = beta gam yw, summed over the group;  dv = beta yu;  dbeta = gam t + s;  dg = ln 2 beta gam t;
     dAi = tril(dw (beta gam k)^T + du (beta v)^T). An absent cotangent counts as 0.
     """
     H = k.shape[2]
@@ -58,12 +59,14 @@ def vjp(d_w, d_u, k, v, beta, Ai, g, *, needs, C):
     gam = torch.ones_like(beta) if g is None else torch.exp2(g)
     rate = beta * gam
     gradients = {}
-    if needs & {"k", "v", "beta", "g"}:
+    if needs & {"k", "v"}:
         y_w = torch.zeros_like(k) if d_w is None else transposed_product(Ai, d_w, C)
         y_u = torch.zeros_like(v) if d_u is None else transposed_product(Ai, d_u, C)
-        t = (k * y_w).sum(-1)
         gradients |= {"k": per_key_head(rate.unsqueeze(-1) * y_w, H), "v": beta.unsqueeze(-1) * y_u}
-        gradients |= {"beta": gam * t + (v * y_u).sum(-1), "g": math.log(2) * rate * t}
+    if needs & {"beta", "g"}:
+        t = torch.zeros_like(beta) if d_w is None else pair_sums(Ai, d_w, k, C)
+        s = torch.zeros_like(beta) if d_u is None else pair_sums(Ai, d_u, v, C)
+        gradients |= {"beta": gam * t + s, "g": math.log(2) * rate * t}
     if "Ai" in needs:
         pairs = [(d_w, rate.unsqueeze(-1) * k), (d_u, beta.unsqueeze(-1) * v)]
         gradients["Ai"] = sum(lower_pairs(d, x, C) for d, x in pairs if d is not None)
@@ -74,6 +77,13 @@ def transposed_product(M, d, C):
     """tril(M)^T d inside each chunk: M [B, T, HV, C], d [B, T, HV, D] -> [B, T, HV, D]."""
     b_M = chunked(M, C).transpose(2, 3).tril()
     return unchunked(torch.einsum("bnhji,bnjhd->bnihd", b_M, zero_chunked(d, C)), d.shape[1])
+
+
+def pair_sums(M, d, x, C):
+    """Sum over i of tril(M)[i, j] <d_i, x_j> inside each chunk: [B, T, HV]."""
+    b_M = chunked(M, C).transpose(2, 3)
+    products = torch.einsum("bnihd,bnjhd->bnhij", zero_chunked(d, C), chunked(x, C))
+    return unchunked((b_M * products).tril().sum(-2).mT, x.shape[1])
 
 
 def lower_pairs(d, x, C):

@@ -17,6 +17,7 @@ from .dtypes import IO_DTYPES, name_of, port_dtype
 from .errors import ChunkwiseError, Diagnostic
 from .execute import execute
 from .graph import Graph, Value
+from .hints import nearest
 from .load_spec import read_spec
 from .pipelines import find_pipeline
 from .plan import Plan, make_plan, resolve_backend
@@ -101,6 +102,21 @@ class Op:
         key = (absent, wanted, cotangents)
         return self.graphs.get(key, lambda: derive(self.graph(absent), sorted(wanted), sorted(cotangents)))
 
+    def trainable_graph(self) -> Graph:
+        """The graph with everything present and the gradients of every input that has one."""
+        able = [name for name, value in self.whole.inputs.items() if value.dtype != "int" and self.has_gradient(name)]
+        return self.joint_graph(frozenset(), frozenset(able), frozenset(self.whole.outputs))
+
+    def has_gradient(self, name: str, absent: frozenset[str] = frozenset()) -> bool:
+        """Whether every stage on the way gives a gradient for an input; fixed slopes, say, have none."""
+        try:
+            self.joint_graph(absent, frozenset([name]), frozenset(self.whole.outputs))
+        except ChunkwiseError as error:
+            if all(each.code == codes.NO_GRADIENT for each in error.diagnostics):
+                return False
+            raise
+        return True
+
     def bind(self, given: Mapping, cu_seqlens=None, seqlens=None, outputs=None) -> "Call":
         """One call with everything checked, before anything is launched."""
         tensors, params = self.split(given)
@@ -116,18 +132,23 @@ class Op:
 
     def split(self, given: Mapping) -> tuple[dict[str, torch.Tensor | None], dict[str, float]]:
         """Tensors and params of a call; unknown names and missing inputs are refused."""
-        found = []
+        found, meant = [], set()
         for name in given:
             if name not in self.spec.inputs and name not in self.spec.params:
                 known = [*self.spec.inputs, *self.spec.params, "cu_seqlens", "seqlens", "outputs"]
-                help = did_you_mean(name, known) or f"it takes {', '.join(known)}"
+                close = nearest(name, [each for each in known if each not in given])
+                meant.add(close)
+                help = f"did you mean {close}?" if close else f"it takes {', '.join(known)}"
                 found.append(Diagnostic(codes.TENSOR, f"{self.spec.name} takes no {name}", help=help))
         for name, entry in self.spec.inputs.items():
-            if given.get(name) is None and not entry.optional:
-                found.append(Diagnostic(codes.TENSOR, f"the input {name} [{' '.join(entry.shape)}] is missing", entry.mark))
-        for name in self.spec.params:
-            if given.get(name) is not None and not isinstance(given[name], (int, float)):
-                found.append(Diagnostic(codes.TENSOR, f"the param {name} must be a number, it is {type(given[name]).__name__}"))
+            if given.get(name) is None and not entry.optional and name not in meant:
+                message = f"the input {name} [{' '.join(entry.shape)}] is missing"
+                found.append(Diagnostic(codes.TENSOR, message, entry.mark))
+        for name, written in self.spec.params.items():
+            x = given.get(name)
+            if x is not None and (isinstance(x, bool) or not isinstance(x, (int, float))):
+                message = f"the param {name} must be a number, it is {type(x).__name__}"
+                found.append(Diagnostic(codes.TENSOR, message, written.key_mark))
         if found:
             raise ChunkwiseError(*found)
         return (
@@ -138,6 +159,9 @@ class Op:
     def wanted(self, outputs: Sequence[str] | None) -> frozenset[str]:
         if outputs is None:
             return frozenset(self.spec.outputs)
+        if isinstance(outputs, str):
+            help = f"write outputs=[{outputs!r}]"
+            raise ChunkwiseError(Diagnostic(codes.TENSOR, "outputs must be a list of names, it is a text", help=help))
         unknown = [name for name in outputs if name not in self.spec.outputs]
         if unknown:
             help = did_you_mean(unknown[0], self.spec.outputs) or f"it has {', '.join(self.spec.outputs)}"
@@ -186,6 +210,11 @@ class Call:
 
     def backward_plan(self, joint: Graph) -> Plan:
         return self.plan(joint, joint.gradients, (*joint.kept, *joint.cotangents.values()))
+
+    def trainable(self) -> list[str]:
+        """The floating-point inputs of this call that gradients can be asked for."""
+        present = {name: x for name, x in self.tensors.items() if x is not None and x.is_floating_point()}
+        return [name for name in present if self.op.has_gradient(name, self.graph.absent)]
 
     def joint(self, wanted: Collection[str], cotangents: Collection[str]) -> Graph:
         return self.op.joint_graph(self.graph.absent, frozenset(wanted), frozenset(cotangents))
@@ -244,7 +273,7 @@ def dtype_errors(value: Value, x: torch.Tensor, io: torch.dtype) -> list[Diagnos
     wanted = port_dtype(value.dtype, io)
     if x.dtype == wanted:
         return []
-    return [wrong(value, f"must be {name_of(wanted)}, it is {name_of(x.dtype)}", f"pass {value.name}.to(torch.{wanted})".replace("torch.torch.", "torch."))]
+    return [wrong(value, f"must be {name_of(wanted)}, it is {name_of(x.dtype)}", f"pass {value.name}.to({wanted})")]
 
 
 def read_sizes(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> dict[str, int]:
@@ -259,7 +288,8 @@ def read_sizes(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> dict
             wanted = axis if isinstance(axis, int) else fixed.get(axis, sizes.get(axis, length))
             if length != wanted:
                 by = f"{first[axis]} has {wanted}" if axis in first else f"the file says {wanted}"
-                found.append(wrong(value, f"has {axis} = {length}, {by}"))
+                have = f"the size {length}" if isinstance(axis, int) else f"{axis} = {length}"
+                found.append(wrong(value, f"has {have}, {by}"))
             elif axis not in sizes:
                 sizes[axis], first[axis] = length, name
     if found:
@@ -272,5 +302,5 @@ def check_state_count(graph: Graph, tensors, sizes: Mapping[str, int]) -> None:
     for name, x in tensors.items():
         axes = graph.inputs[name].axes
         if x is not None and "N" in axes and x.shape[axes.index("N")] != sizes["N"]:
-            message = f"has {x.shape[axes.index('N')]} states for {sizes['N']} sequences"
+            message = f"has {x.shape[axes.index('N')]} states, and the number of sequences is {sizes['N']}"
             raise ChunkwiseError(wrong(graph.inputs[name], message))

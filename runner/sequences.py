@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import index
 
 import torch
 
@@ -39,43 +40,69 @@ def read_packing(cu_seqlens, seqlens: Sequence[int] | None, sizes, device: torch
     (the lengths, on the host) to keep the device running ahead."""
     if cu_seqlens is None and seqlens is None:
         return None
-    if sizes.get("B") != 1:
-        refuse(f"packed sequences need B = 1, here B = {sizes.get('B')}", "concatenate the sequences along T")
+    if "T" not in sizes or "B" not in sizes:
+        refuse("this pipeline has no axes B and T along which sequences could be packed")
+    if sizes["B"] != 1:
+        refuse(f"packed sequences need B = 1, here B = {sizes['B']}", "concatenate the sequences along T")
     if cu_seqlens is not None:
         check_tensor(cu_seqlens, device)
-    lengths = host_lengths(cu_seqlens, seqlens)
+    lengths = tensor_lengths(cu_seqlens) if seqlens is None else host_lengths(seqlens)
     if not lengths:
-        refuse("there is no sequence in it", "cu_seqlens has N + 1 entries: 0, the ends of N >= 1 sequences")
-    if min(lengths) < 0:
-        at = next(i for i, length in enumerate(lengths) if length < 0)
-        refuse(f"cu_seqlens must not decrease: sequence {at} would have the length {lengths[at]}")
+        refuse("there is no sequence: cu_seqlens has fewer than 2 entries", STARTS)
     if sum(lengths) > sizes["T"]:
-        refuse(f"the sequences have {sum(lengths)} tokens in all, the tensors T = {sizes['T']}")
-    if cu_seqlens is not None and seqlens is not None and cu_seqlens.shape[0] != len(lengths) + 1:
-        refuse(f"cu_seqlens speaks of {cu_seqlens.shape[0] - 1} sequences, seqlens of {len(lengths)}")
+        refuse(f"the sequences have {sum(lengths)} tokens in all, the tensors have T = {sizes['T']}")
     if seqlens is None:
         return Packing(cu_seqlens.contiguous(), lengths)
-    return Packing(cumulative(lengths, device), lengths)
+    packing = Packing(cumulative(lengths, device), lengths)
+    if cu_seqlens is not None:
+        check_agreement(cu_seqlens, packing)
+    return packing
+
+
+STARTS = "cu_seqlens holds 0 and then the end of each sequence: lengths 3, 5 are [0, 3, 8]"
 
 
 def check_tensor(cu_seqlens, device: torch.device) -> None:
     if not isinstance(cu_seqlens, torch.Tensor) or cu_seqlens.dim() != 1:
-        refuse("cu_seqlens must be a tensor [N + 1]", "for lengths as a list, pass seqlens=[...]")
+        what = f"has the shape {list(cu_seqlens.shape)}" if isinstance(cu_seqlens, torch.Tensor) else "is no tensor"
+        refuse(f"cu_seqlens must be a tensor [N + 1], it {what}", "for lengths as a list, pass seqlens=[...]")
     if cu_seqlens.dtype not in (torch.int32, torch.int64):
-        refuse(f"cu_seqlens must be int32 or int64, it is {str(cu_seqlens.dtype).removeprefix('torch.')}")
+        dtype = str(cu_seqlens.dtype).removeprefix("torch.")
+        refuse(f"cu_seqlens must be int32 or int64, it is {dtype}", "pass cu_seqlens.to(torch.int32)")
     if cu_seqlens.device != device:
-        refuse(f"cu_seqlens is on {cu_seqlens.device}, the tensors are on {device}")
+        refuse(f"cu_seqlens is on {cu_seqlens.device}, the tensors are on {device}", f"pass cu_seqlens.to('{device}')")
 
 
-def host_lengths(cu_seqlens, seqlens) -> tuple[int, ...]:
-    if seqlens is not None:
-        return tuple(int(length) for length in seqlens)
+def check_agreement(cu_seqlens: torch.Tensor, packing: Packing) -> None:
+    """cu_seqlens against host lengths: how many always, the values where that waits for no device."""
+    if cu_seqlens.shape != packing.cu_seqlens.shape:
+        refuse(f"cu_seqlens has {cu_seqlens.shape[0] - 1} sequences, seqlens has {packing.N}")
+    if cu_seqlens.device.type == "cpu" and not torch.equal(cu_seqlens.long(), packing.cu_seqlens.long()):
+        refuse(f"cu_seqlens is {cu_seqlens.tolist()}, and the lengths in seqlens make it {packing.cu_seqlens.tolist()}")
+
+
+def host_lengths(seqlens) -> tuple[int, ...]:
+    try:
+        lengths = tuple(index(length) for length in seqlens)
+    except TypeError:
+        refuse(f"seqlens must be whole numbers, it is {seqlens!r:.80}", "pass the lengths, as in seqlens=[100, 0, 28]")
+    for at, length in enumerate(lengths):
+        if length < 0:
+            refuse(f"seqlens gives sequence {at} the length {length}")
+    return lengths
+
+
+def tensor_lengths(cu_seqlens: torch.Tensor) -> tuple[int, ...]:
     if cu_seqlens.is_cuda and torch.cuda.is_current_stream_capturing():
         refuse("cu_seqlens cannot be checked while a CUDA graph is captured", "pass the lengths too: seqlens=[...]")
     ends = cu_seqlens.tolist()
     if ends and ends[0] != 0:
-        refuse(f"cu_seqlens must start at 0, it starts at {ends[0]}")
-    return tuple(b - a for a, b in zip(ends, ends[1:]))
+        refuse(f"cu_seqlens must start at 0, it starts at {ends[0]}", STARTS)
+    for at, (start, end) in enumerate(zip(ends, ends[1:])):
+        if end < start:
+            message = f"cu_seqlens must not decrease: sequence {at} would go from {start} to {end}"
+            refuse(message, STARTS)
+    return tuple(end - start for start, end in zip(ends, ends[1:]))
 
 
 @lru_cache(maxsize=256)

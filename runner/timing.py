@@ -17,7 +17,6 @@ from .generate import make_cotangents
 from .graph import Graph
 from .plan import Plan, Step, buffer_of
 from .sizes import number
-from .trainable import trainable
 
 CACHE_BYTES = 256 * 2**20
 WARMUP, LEAST, MOST, SECONDS = 2, 5, 50, 0.25
@@ -106,7 +105,7 @@ def passes(call: Call, backward: bool) -> tuple[list[Plan], Callable]:
     if not backward:
         plan = call.forward_plan()
         return [plan], lambda observe: execute(plan, inputs, call.params, call.seqs, observe)
-    joint = call.joint(trainable(call), call.wanted)
+    joint = call.joint(call.trainable(), call.wanted)
     forward, back = call.forward_plan(joint), call.backward_plan(joint)
     cotangents = make_cotangents(joint, call.sizes, call.io, call.device)
 

@@ -1,0 +1,47 @@
+"""``graph``: the pipeline as a picture, types on its edges."""
+
+from pathlib import Path
+
+from ..draw import FORMATS, draw
+from ..dtypes import IO_DTYPES
+from ..function import load
+from ..outcome import Outcome
+from ..sizes import complete
+from ._options import fixed_axes, input_sizes, read_axes, read_seqlens, stage_folders, workload
+
+NAME = "graph"
+HELP = "draw the pipeline: shapes, dtypes and units on its edges, width by bytes"
+
+
+def arguments(parser) -> None:
+    parser.add_argument("pipeline", metavar="PIPE", help="a name in pipelines/, or a path")
+    parser.add_argument("--format", choices=FORMATS, default="svg", help="svg (by default), dot or mermaid")
+    parser.add_argument("--backward", action="store_true", help="with the rebuild and backward phases")
+    parser.add_argument("--axes", default="", metavar="B=1,T=4096", help="sizes in numbers on the edges")
+    parser.add_argument("--workload", metavar="NAME", help="the same, from a named workload")
+    parser.add_argument("--seqlens", metavar="100,0,28", help="the same, for packed sequences")
+    parser.add_argument("--dtype", choices=IO_DTYPES, help="the IO dtype by name on the edges")
+    parser.add_argument("--until", metavar="STAGE", help="only what this stage needs")
+    parser.add_argument("--out", default="out", metavar="DIR", help="the file goes to DIR/PIPE/; - prints it")
+    stage_folders(parser)
+
+
+def execute(args) -> Outcome:
+    axes, seqlens = read_axes(args.axes), read_seqlens(args.seqlens)
+    op = load(args.pipeline, stages=args.stages)
+    op = fixed_axes(op.until(args.until) if args.until else op, axes)
+    graph, sizes = op.whole, {}
+    if args.axes or args.workload or seqlens is not None:
+        base = workload(args.workload, "cpu")
+        sizes = complete(graph, input_sizes(graph, base, axes, seqlens), len(seqlens) if seqlens is not None else None)
+    if args.backward:
+        graph = op.trainable_graph()
+    drawing = draw(graph, args.format, sizes=sizes, io_dtype=args.dtype)
+    if args.out == "-":
+        return Outcome({"pipeline": graph.name, "format": drawing.format, "text": drawing.text}, [drawing.text])
+    path = Path(args.out) / graph.name / f"graph.{drawing.suffix}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(drawing.text, encoding="utf-8", newline="\n")
+    notes = [f"note: {drawing.note}"] if drawing.note else []
+    document = {"pipeline": graph.name, "format": drawing.format, "files": [str(path)], "notes": notes}
+    return Outcome(document, [f"wrote {path}", *notes])

@@ -9,14 +9,15 @@ from ._decay import chunk_decay, to_chunk_end
 
 @triton.jit
 def load_state(state, p_s, o_v, K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr):
-    """The state [K, V] at offset p_s, columns o_v, as transposed float32 tiles [BV, BK]; zeros where it is None."""
+    """The state [K, V] at offset p_s, columns o_v, as transposed tiles [BV, BK]; zeros in float32 where it is None."""
     b_s = ()
     for j in tl.static_range((K + BK - 1) // BK):
         o_k = j * BK + tl.arange(0, BK)
-        b_j = tl.zeros([BV, BK], dtype=tl.float32)
         if state is not None:
             m_j = (o_v < V)[:, None] & (o_k < K)[None, :]
-            b_j += tl.load(state + p_s + o_v[:, None] + o_k[None, :] * V, mask=m_j, other=0.0).to(tl.float32)
+            b_j = tl.load(state + p_s + o_v[:, None] + o_k[None, :] * V, mask=m_j, other=0.0)
+        else:
+            b_j = tl.zeros([BV, BK], dtype=tl.float32)
         b_s = b_s + (b_j,)
     return b_s
 

@@ -61,7 +61,7 @@ def chunk_delta_h_reverse_kernel(
             b_j = b_ds[j]
             if (g is not None) or (g_gamma is not None):
                 b_j *= tl.exp2(b_gl)
-            b_j += b_dh[j]
+            b_j += b_dh[j].to(tl.float32)
             if w is not None:
                 o_k = j * BK + tl.arange(0, BK)
                 m_ck = (o_c < n)[:, None] & (o_k < K)[None, :]

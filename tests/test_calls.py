@@ -306,7 +306,8 @@ def test_sequences_that_fit(op):
 
 def test_sequences_of_a_pipeline_without_tokens(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = "schema: pipeline/v1\nname: one\ninputs: {x: 1 2 3 K}\nstages: {n: {use: l2norm, in: {x: x}}}\noutputs: {y: n.y}\n"
+    rest = "stages: {n: {use: l2norm, in: {x: x}}}\noutputs: {y: n.y}\n"
+    text = "schema: pipeline/v1\nname: one\ninputs: {x: 1 2 3 K}\n" + rest
     (tmp_path / "one.yaml").write_text(text)
     with pytest.raises(ChunkwiseError) as caught:
         load("one.yaml")(x=torch.zeros(1, 2, 3, 4), seqlens=[2])

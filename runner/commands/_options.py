@@ -28,6 +28,7 @@ def sizes_and_machine(parser) -> None:
     parser.add_argument("--seqlens", metavar="100,0,28", help="lengths of packed sequences (B = 1)")
     parser.add_argument("--inputs", metavar="FILE.safetensors", help="tensors from a file in place of generated ones")
     parser.add_argument("--seed", type=int, default=0, help="seed of the generated inputs")
+    parser.add_argument("--probe", action="store_true", help="first run once and hold every value against its law")
     parser.add_argument("--until", metavar="STAGE", help="stop after this stage; its outputs are the pipeline's")
 
 

@@ -16,6 +16,7 @@ from ..timing import time_call
 from ..verify import Verification, verify
 from ..workloads import SMALL
 from ._options import sizes_and_machine
+from ._probe import probe_document, probe_failed, probe_lines, probed_values
 from ._subject import CommandSubject, subject
 
 NAME = "run"
@@ -32,6 +33,9 @@ def arguments(parser) -> None:
 def execute(args) -> Outcome:
     progress = Progress()
     what = subject(args)
+    probed = probed_values(what) if args.probe else None
+    if probed and probed.found:
+        return probe_failed(what, probed)
     call = what.op.bind({**what.inputs, **what.params}, seqlens=what.seqlens)
     checked = verify_small(what, args.backward, progress)
     if not checked.ok:
@@ -43,8 +47,9 @@ def execute(args) -> Outcome:
     folder.mkdir(parents=True, exist_ok=True)
     picture, notes = save_svg(folder, call, timings)
     report = RunReport(call, timings, checked, what.seqlens, (picture, folder / "report.json"), (*what.notes, *notes))
-    (folder / "report.json").write_text(json.dumps(finite({"ok": True, **document(report), "errors": []}), indent=2) + "\n")
-    return Outcome(document(report), [run_table(report), *run_lines(report)])
+    result = {**document(report), **probe_document(probed)}
+    (folder / "report.json").write_text(json.dumps(finite({"ok": True, **result, "errors": []}), indent=2) + "\n")
+    return Outcome(result, [run_table(report), *probe_lines(probed), *run_lines(report)])
 
 
 def verify_small(what: CommandSubject, backward: bool, progress) -> Verification:

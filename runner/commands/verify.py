@@ -7,6 +7,7 @@ from ..outcome import Outcome, Progress
 from ..report_verify import document, verify_table
 from ..verify import verify
 from ._options import sizes_and_machine
+from ._probe import probe_document, probe_failed, probe_lines, probed_values
 from ._subject import subject
 
 NAME = "verify"
@@ -22,16 +23,20 @@ def arguments(parser) -> None:
 
 def execute(args) -> Outcome:
     what, progress = subject(args), Progress()
+    probed = probed_values(what) if args.probe else None
+    if probed and probed.found:
+        return probe_failed(what, probed)
     result = verify(
         what.op, what.inputs, seqlens=what.seqlens, params=what.params, case=args.case, backward=args.backward, seed=args.seed,
         progress=progress,
     )  # fmt: skip
     progress.done()
-    table = [*what.notes, verify_table(result)]
+    table = [*what.notes, *probe_lines(probed), verify_table(result)]
+    report = {**document(result), **probe_document(probed)}
     if result.ok:
-        return Outcome(document(result), table)
+        return Outcome(report, table)
     bad = result.first_bad
     place = f"stage {bad.id} ({bad.stage}), output {bad.value}" if bad.id != "op" else f"the op's output {bad.value}"
     message = f"{place}, is the first out of budget: {bad.verdict.why}"
     mark = what.op.spec.stages[bad.id].mark if bad.id in what.op.spec.stages else None
-    return Outcome(document(result), table, [Diagnostic(codes.OUT_OF_BUDGET, message, mark)], exit=1)
+    return Outcome(report, table, [Diagnostic(codes.OUT_OF_BUDGET, message, mark)], exit=1)

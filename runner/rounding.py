@@ -20,6 +20,14 @@ DOTS = {
     torch.baddbmm, torch.addmm, torch.nn.functional.linear,
 }  # fmt: skip
 
+PRODUCTS = DOTS | {torch.linalg.solve_triangular}
+
+APPROXIMATED = {
+    getattr(place, name)
+    for name in ("exp", "exp2", "expm1", "log", "log1p", "logaddexp", "sigmoid", "rsqrt", "sqrt", "tanh")
+    for place in (torch, torch.Tensor)
+} | {torch.nn.functional.softplus, torch.nn.functional.logsigmoid, torch.nn.functional.silu}
+
 CUMSUMS = {torch.cumsum, torch.Tensor.cumsum}
 
 
@@ -39,8 +47,11 @@ class Stochastic:
         self.seed, self.generators = seed, {}
 
     def __call__(self, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        if x.dtype == dtype:
+            return x
         wide = x.double()
-        return (wide + self.slips(wide, dtype)).to(dtype).to(x.dtype)
+        exact = wide.to(dtype) == wide
+        return torch.where(exact, wide, wide + self.slips(wide, dtype)).to(dtype).to(x.dtype)
 
     def slips(self, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """An error for each number of x, at most half a unit in the last place of dtype; 0 stays 0."""
@@ -52,11 +63,11 @@ class Stochastic:
         return torch.where((x == 0) | ~x.isfinite(), 0.0, noise * ulp)
 
     def cumsum(self, x: torch.Tensor, dim: int) -> torch.Tensor:
-        """Term by term in x's dtype: each partial sum is rounded up or down by chance, so that it slips by up to one
+        """Term by term in float32: each partial sum is rounded up or down by chance, so that it slips by up to one
         unit in the last place, a small slip likelier than a large one; every later sum inherits it."""
         sums = x.double().cumsum(dim)
-        slips = self.slips(sums, x.dtype) + self.slips(sums, x.dtype)
-        return (sums + slips.cumsum(dim)).to(x.dtype)
+        slips = self.slips(sums, torch.float32) + self.slips(sums, torch.float32)
+        return (sums + slips.cumsum(dim)).float().to(x.dtype)
 
 
 def cumsum_in_order(x: torch.Tensor, dim: int) -> torch.Tensor:
@@ -90,3 +101,41 @@ class RoundedDots(TorchFunctionMode):
         if isinstance(arg, torch.Tensor) and arg.is_floating_point():
             return self.rounding(arg, self.dtype)
         return arg
+
+
+class RoundedResults(TorchFunctionMode):
+    """Float32 arithmetic by chance: all in float64, each result rounded to float32 up or down.
+
+    A product is taken in float32, of operands that moved by chance in their last place: that stands for the rounding
+    of its terms, and makes its own sums err differently each time. Exponentials and their like err by up to two units
+    in the last place, as on a GPU.
+    """
+
+    def __init__(self, rounding: Stochastic):
+        super().__init__()
+        self.rounding = rounding
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        if func in CUMSUMS:
+            return self.rounding.cumsum(*args, **kwargs)
+        if func in PRODUCTS:
+            return func(*map(self.moved, args), **kwargs).double()
+        result = func(*args, **kwargs)
+        if not isinstance(result, torch.Tensor) or result.dtype != torch.float64 or is_view(result, args):
+            return result
+        if func in APPROXIMATED:
+            result = result + 4 * self.rounding.slips(result, torch.float32)
+        return self.rounding(result, torch.float32)
+
+    def moved(self, arg):
+        if isinstance(arg, (list, tuple)):
+            return type(arg)(map(self.moved, arg))
+        if isinstance(arg, torch.Tensor) and arg.dtype == torch.float64:
+            return (arg + 2 * self.rounding.slips(arg, torch.float32)).float()
+        return arg
+
+
+def is_view(result: torch.Tensor, args) -> bool:
+    start = result.untyped_storage().data_ptr()
+    return any(isinstance(x, torch.Tensor) and x.untyped_storage().data_ptr() == start for x in args)

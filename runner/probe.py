@@ -66,7 +66,7 @@ def broken(value: Value, law: Law, x: torch.Tensor, seqs: Seqs, maker: str) -> l
         return []
     things = "rows" if law.kind == "unit_norm" else "values"
     message = f"{value.name} breaks its law: {law.words}"
-    notes = (Note(f"{count} of {total} {things} break it; the first is {first}"), Note(maker, value.mark))
+    notes = (Note(f"{count} of {total} {things} break it; the first is {first}"), Note(maker))
     return [Diagnostic(codes.VALUE_OUT_OF_LAW, message, value.mark_of("where"), notes)]
 
 

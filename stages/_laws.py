@@ -76,12 +76,11 @@ def violations(law: Law, x: torch.Tensor, axes: tuple[str, ...], C: int) -> torc
     if law.kind == "unit_norm":
         slack = 4 * torch.finfo(x.dtype).eps
         return ~(x.double().norm(dim=dim, keepdim=True) <= 1 + slack).expand_as(x)
-    rises = torch.zeros_like(x, dtype=torch.bool)
-    inside = torch.arange(1, x.shape[dim], device=x.device) % C != 0
-    inside = inside.view([-1 if i == dim else 1 for i in range(x.dim())])
-    later, earlier = x.narrow(dim, 1, max(x.shape[dim] - 1, 0)), x.narrow(dim, 0, max(x.shape[dim] - 1, 0))
-    rises.narrow(dim, 1, max(x.shape[dim] - 1, 0)).copy_(inside & ~(later <= earlier))
-    return rises | ~(x <= 0)
+    moved = x.movedim(dim, 0)
+    rises = torch.zeros_like(moved, dtype=torch.bool)
+    inside = (torch.arange(len(moved), device=x.device) % C != 0)[1:].view(-1, *[1] * (x.dim() - 1))
+    rises[1:] = inside & ~(moved[1:] <= moved[:-1])
+    return rises.movedim(0, dim) | ~(x <= 0)
 
 
 def sample(law: Law, noise: torch.Tensor, axes: tuple[str, ...]) -> torch.Tensor:

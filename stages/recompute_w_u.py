@@ -19,7 +19,7 @@ CONTRACT = Contract(
         "v": Port("B T HV V"),
         "beta": Port("B T HV"),
         "Ai": Port("B T HV C", unit="gram/unit_lower_inverse/{gating}"),
-        "g": Port("B T HV", F32, unit="log_decay/log2/chunk_sum", where="<= 0", optional=True),
+        "g": Port("B T HV", F32, unit="log_decay/log2/chunk_sum", where="non_increasing(T in chunk)", optional=True),
     },
     outputs={
         "w": Port("B T HV K", unit="wy/decayed_key"),

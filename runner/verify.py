@@ -27,7 +27,8 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Row:
-    """One tensor that was checked. id: a node's id, or ``op``. against: what was taken as the truth."""
+    """One tensor that was checked. id: a node's id, ``op``, or ``file`` for what an inputs file expects. against: what
+    was taken as the truth."""
 
     id: str
     stage: str
@@ -58,14 +59,26 @@ class Verification:
 
 
 def verify(
-    op: Op, inputs: Mapping, *, cu_seqlens=None, seqlens=None, params=None, case="typical", backward=False, seed=0, progress: Progress = str
+    op: Op,
+    inputs: Mapping,
+    *,
+    cu_seqlens=None,
+    seqlens=None,
+    params=None,
+    case="typical",
+    backward=False,
+    seed=0,
+    expected: Mapping[str, torch.Tensor] | None = None,
+    cotangents: Mapping[str, torch.Tensor] | None = None,
+    progress: Progress = str,
 ) -> Verification:
     """Check every stage and the op on these inputs (see generate.make_inputs for generated ones).
 
-    backward: gradients too, of every floating-point input, for random cotangents of every output.
+    backward: gradients too, of every floating-point input, for the cotangents given and random ones for the other
+    outputs. expected: outputs and gradients (``d_<input>``) of another implementation, to compare with as well.
     """
     call = op.bind({**inputs, **(params or {})}, cu_seqlens, seqlens)
-    subject = make_subject(call, case, backward, seed)
+    subject = make_subject(call, case, backward, seed, cotangents or {})
     exact = staged_values(subject, torch.float64)
     noise = arithmetic_noise(call.io, call.sizes, gate_span(subject.graph, exact))
     rows = []
@@ -75,16 +88,20 @@ def verify(
             rows += check_stage(subject, plan, step, exact, noise)
     del exact
     progress("verify the op")
-    rows += check_op(subject, noise)
+    rows += check_op(subject, noise, comparable(subject, expected or {}, cotangents or {}))
     return Verification(call.graph.name, call.sizes, call.io, call.backend, case, tuple(rows))
 
 
-def make_subject(call: Call, case: str, backward: bool, seed: int) -> Subject:
+def make_subject(call: Call, case: str, backward: bool, seed: int, given: Mapping[str, torch.Tensor]) -> Subject:
     inputs = poisoned_tail(call.graph, call.contiguous, call)
     if not backward:
         return Subject(call, call.graph, (call.forward_plan(),), inputs, {}, case)
     joint = call.joint(call.trainable(), call.wanted)
     cotangents = make_cotangents(joint, call.sizes, call.io, call.device, seed)
+    for name in given.keys() & joint.cotangents.keys():
+        value = joint.cotangents[name]
+        cotangents[value] = given[name].to(cotangents[value].dtype)
+        check_shape(f"cotangent.{name}", given[name], cotangents[value].shape)
     cotangents = poisoned_tail(joint, cotangents, call)
     return Subject(call, joint, (call.forward_plan(joint), call.backward_plan(joint)), inputs, cotangents, case)
 
@@ -140,8 +157,22 @@ def cleared(x: torch.Tensor, subject: Subject, value: str) -> torch.Tensor:
     return x
 
 
-def check_op(subject: Subject, noise: float) -> list[Row]:
-    """The whole op, forward and, where the subject has a backward pass, every gradient."""
+def comparable(subject: Subject, expected: Mapping, cotangents: Mapping) -> dict[str, torch.Tensor]:
+    """The expected results that speak of this subject: gradients only where all that comes in is given too."""
+    gradients = subject.graph.cotangents.keys() <= cotangents.keys()
+    names = set(subject.call.wanted) | ({f"d_{name}" for name in subject.graph.gradients} if gradients else set())
+    return {name: x for name, x in expected.items() if name in names}
+
+
+def check_shape(name: str, x: torch.Tensor, wanted) -> None:
+    if tuple(x.shape) != tuple(wanted):
+        message = f"{name} has the shape {list(x.shape)}, these inputs make it {list(wanted)}"
+        raise ChunkwiseError(Diagnostic(codes.INPUTS_FILE, message))
+
+
+def check_op(subject: Subject, noise: float, expected: Mapping[str, torch.Tensor]) -> list[Row]:
+    """The whole op, forward and, where the subject has a backward pass, every gradient; then what was expected, as one
+    more implementation, and the op against it."""
     call, graph = subject.call, subject.graph
     names = dict(call.wanted) | {f"d_{name}": value for name, value in graph.gradients.items()}
     got = run_whole(subject)
@@ -153,10 +184,16 @@ def check_op(subject: Subject, noise: float) -> list[Row]:
 
     # in float32 one slip of a chunk sum moves every row that decays by it
     model = models(chain, truth, few_roundings=model_dtype(call.io) == torch.float32)
-    return [
-        row(subject, "op", graph.name, name, call.backend, against, got[name], right, model[name], names[name], noise)
-        for name, right in truth.items()
-    ]
+
+    def judged(id, name, backend, against, got, right):
+        return row(subject, id, graph.name, name, backend, against, got, right, model[name], names[name], noise)
+
+    rows = [judged("op", name, call.backend, against, got[name], right) for name, right in truth.items()]
+    for name, x in expected.items():
+        check_shape(f"expected.{name}", x, truth[name].shape)
+        rows.append(judged("file", name, "file", against, x, truth[name]))
+        rows.append(judged("file", name, call.backend, "file", got[name], x.double()))
+    return rows
 
 
 def truth_of(subject: Subject) -> tuple[dict[str, torch.Tensor], str]:

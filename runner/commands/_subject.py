@@ -1,7 +1,7 @@
 """The op, inputs and machine that a command line means."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -17,7 +17,7 @@ from ._options import fixed_axes, input_sizes, read_axes, read_seqlens, workload
 
 @dataclass(frozen=True)
 class CommandSubject:
-    """notes: lines for the user about what was decided for them. expected: outputs that an inputs file holds."""
+    """notes: lines for the user about what was decided for them. expected, cotangents: see inputs_file.InputsFile."""
 
     op: Op
     inputs: Mapping[str, torch.Tensor | None]
@@ -25,8 +25,9 @@ class CommandSubject:
     seqlens: tuple[int, ...] | None
     io: torch.dtype
     device: torch.device
-    expected: Mapping[str, torch.Tensor]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    expected: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    cotangents: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
 def subject(args) -> CommandSubject:
@@ -35,10 +36,11 @@ def subject(args) -> CommandSubject:
     op = fixed_axes(op.until(args.until) if args.until else op, axes)
     io, notes = pick_dtype(args, device)
     if args.inputs:
-        inputs, params, expected = read_inputs(args.inputs, op, io if args.dtype else None, device)
-        return CommandSubject(op, inputs, params, seqlens, io, device, expected, notes)
+        file = read_inputs(args.inputs, op, io if args.dtype else None, device)
+        expected = {} if args.until else file.expected
+        return CommandSubject(op, file.inputs, file.params, seqlens, file.io, device, notes, expected, file.cotangents)
     inputs = generated(op, workload(args.workload, device.type), axes, seqlens, io, device, args)
-    return CommandSubject(op, inputs, {}, seqlens, io, device, {}, notes)
+    return CommandSubject(op, inputs, {}, seqlens, io, device, notes)
 
 
 def generated(op: Op, base, axes, seqlens, io, device, args) -> dict[str, torch.Tensor | None]:

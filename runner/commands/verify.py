@@ -28,7 +28,7 @@ def execute(args) -> Outcome:
         return probe_failed(what, probed)
     result = verify(
         what.op, what.inputs, seqlens=what.seqlens, params=what.params, case=args.case, backward=args.backward, seed=args.seed,
-        progress=progress,
+        expected=what.expected, cotangents=what.cotangents, progress=progress,
     )  # fmt: skip
     progress.done()
     table = [*what.notes, *probe_lines(probed), verify_table(result)]
@@ -36,7 +36,10 @@ def execute(args) -> Outcome:
     if result.ok:
         return Outcome(report, table)
     bad = result.first_bad
-    place = f"stage {bad.id} ({bad.stage}), output {bad.value}" if bad.id != "op" else f"the op's output {bad.value}"
-    message = f"{place}, is the first out of budget: {bad.verdict.why}"
+    place = {
+        "op": f"the op's output {bad.value}",
+        "file": f"{bad.value} of {'the file' if bad.backend == 'file' else bad.backend}, held against the {bad.against},",
+    }.get(bad.id, f"stage {bad.id} ({bad.stage}), output {bad.value},")
+    message = f"{place} is the first out of budget: {bad.verdict.why}"
     mark = what.op.spec.stages[bad.id].mark if bad.id in what.op.spec.stages else None
     return Outcome(report, table, [Diagnostic(codes.OUT_OF_BUDGET, message, mark)], exit=1)

@@ -1,0 +1,50 @@
+"""Every pipeline in pipelines/ against its definition, stage by stage, on the CPU references."""
+
+import pytest
+import torch
+from support.ops import PIPELINES, RAGGED, check, inputs, op
+
+from chunkwise.runner.generate import CASES
+
+DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
+
+
+def absences(name):
+    """Each optional input absent alone, and all of them."""
+    optional = [each.name for each in op(name).spec.inputs.values() if each.optional]
+    return list(dict.fromkeys([*((each,) for each in optional), tuple(optional)]))
+
+
+@pytest.mark.parametrize("seqlens", [None, RAGGED], ids=["plain", "packed"])
+@pytest.mark.parametrize("io", DTYPES, ids=str)
+@pytest.mark.parametrize("name", PIPELINES)
+def test_dtypes(name, io, seqlens):
+    check(op(name), inputs(op(name), io, seqlens=seqlens), seqlens=seqlens)
+
+
+@pytest.mark.parametrize("seqlens", [None, RAGGED], ids=["plain", "packed"])
+@pytest.mark.parametrize("name,absent", [(name, absent) for name in PIPELINES for absent in absences(name)])
+def test_absent_inputs(name, absent, seqlens):
+    check(op(name), inputs(op(name), torch.bfloat16, seqlens=seqlens, absent=absent), seqlens=seqlens)
+
+
+@pytest.mark.parametrize("io", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", PIPELINES)
+def test_cases(name, case, io):
+    check(op(name), inputs(op(name), io, case=case), case=case)
+
+
+@pytest.mark.parametrize("T", [1, 63, 130])
+@pytest.mark.parametrize("C", [16, 32, 64, 128])
+@pytest.mark.parametrize("name", PIPELINES)
+def test_chunk_lengths(name, C, T):
+    """E14: every chunk length gives the definition's answer."""
+    check(op(name, C), inputs(op(name, C), torch.bfloat16, T=T, B=1))
+
+
+@pytest.mark.parametrize("seqlens", [None, RAGGED], ids=["plain", "packed"])
+@pytest.mark.parametrize("name", PIPELINES)
+def test_gradients(name, seqlens):
+    given = inputs(op(name), torch.bfloat16, seqlens=seqlens)
+    check(op(name), given, seqlens=seqlens, backward=True)

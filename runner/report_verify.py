@@ -44,7 +44,9 @@ def document(result: Verification) -> dict:
             "case": result.case,
             "axes": dict(result.sizes),
             "outputs": {row.value: entry(row) for row in result.rows if row.id == "op"},
-            "expected": [{"output": row.value, "from": row.backend, **entry(row)} for row in result.rows if row.id == "file"],
+            "expected": [
+                {"output": row.value, "from": row.backend, **entry(row)} for row in result.rows if row.id == "file"
+            ],
             "stages": [
                 {"id": row.id, "output": row.value, **entry(row)} for row in result.rows if row.id not in ("op", "file")
             ],

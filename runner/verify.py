@@ -133,7 +133,9 @@ def check_stage(subject: Subject, plan: Plan, step, exact: Mapping, noise: float
     for port, right in case.truth.items():
         value = node.outputs[port]
         mine = cleared(got[port], subject, value)
-        rows.append(row(subject, node.id, node.stage.name, port, step.backend, against, mine, right, model[port], value, noise))
+        rows.append(
+            row(subject, node.id, node.stage.name, port, step.backend, against, mine, right, model[port], value, noise)
+        )
     return rows
 
 

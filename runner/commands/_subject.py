@@ -55,12 +55,16 @@ def pick_device(args) -> torch.device:
         cpu = args.backend == "interpret" or not torch.cuda.is_available()
         if cpu and args.backend == "triton":
             help = "--backend reference runs in PyTorch, --backend interpret runs the kernels on the CPU"
-            raise ChunkwiseError(Diagnostic(codes.NO_GPU, "the triton back end needs a GPU, and there is none", help=help))
+            raise ChunkwiseError(
+                Diagnostic(codes.NO_GPU, "the triton back end needs a GPU, and there is none", help=help)
+            )
         return torch.device("cpu" if cpu else "cuda:0")
     try:
         device = torch.device(args.device)
     except RuntimeError:
-        raise ChunkwiseError(Diagnostic(codes.USAGE, f"--device {args.device!r} is not a device", help="cpu, cuda or cuda:1")) from None
+        raise ChunkwiseError(
+            Diagnostic(codes.USAGE, f"--device {args.device!r} is not a device", help="cpu, cuda or cuda:1")
+        ) from None
     if device.type not in ("cpu", "cuda"):
         raise ChunkwiseError(Diagnostic(codes.USAGE, f"--device {args.device}: devices are cpu and cuda"))
     if device.type == "cuda":

@@ -53,8 +53,8 @@ def execute(args) -> Outcome:
 
 
 def verify_small(what: CommandSubject, backward: bool, progress) -> Verification:
-    """Verify on the same device, dtype and back end, where the float64 recurrence takes a moment only; on the tensors of
-    an inputs file when it says what is expected of them."""
+    """Verify on the same device, dtype and back end, where the float64 recurrence takes a moment only; on the tensors
+    of an inputs file when it says what is expected of them."""
     if what.expected:
         return verify(
             what.op, what.inputs, seqlens=what.seqlens, params=what.params, backward=backward, expected=what.expected,
@@ -83,4 +83,6 @@ def failed(what: CommandSubject, checked: Verification) -> Outcome:
     bad = checked.first_bad
     message = f"{bad.id}.{bad.value} is out of budget: {bad.verdict.why}; nothing was timed"
     mark = what.op.spec.stages[bad.id].mark if bad.id in what.op.spec.stages else None
-    return Outcome(verify_document(checked), [verify_table(checked)], [Diagnostic(codes.OUT_OF_BUDGET, message, mark)], exit=1)
+    return Outcome(
+        verify_document(checked), [verify_table(checked)], [Diagnostic(codes.OUT_OF_BUDGET, message, mark)], exit=1
+    )

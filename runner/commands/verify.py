@@ -27,9 +27,17 @@ def execute(args) -> Outcome:
     if probed and probed.found:
         return probe_failed(what, probed)
     result = verify(
-        what.op, what.inputs, seqlens=what.seqlens, params=what.params, case=args.case, backward=args.backward, seed=args.seed,
-        expected=what.expected, cotangents=what.cotangents, progress=progress,
-    )  # fmt: skip
+        what.op,
+        what.inputs,
+        seqlens=what.seqlens,
+        params=what.params,
+        case=args.case,
+        backward=args.backward,
+        seed=args.seed,
+        expected=what.expected,
+        cotangents=what.cotangents,
+        progress=progress,
+    )
     progress.done()
     table = [*what.notes, *probe_lines(probed), verify_table(result)]
     report = {**document(result), **probe_document(probed)}
@@ -38,7 +46,7 @@ def execute(args) -> Outcome:
     bad = result.first_bad
     place = {
         "op": f"the op's output {bad.value}",
-        "file": f"{bad.value} of {'the file' if bad.backend == 'file' else bad.backend}, held against the {bad.against},",
+        "file": f"{bad.value} of {bad.backend}, held against the {bad.against},",
     }.get(bad.id, f"stage {bad.id} ({bad.stage}), output {bad.value},")
     message = f"{place} is the first out of budget: {bad.verdict.why}"
     mark = what.op.spec.stages[bad.id].mark if bad.id in what.op.spec.stages else None

@@ -5,7 +5,16 @@
     out = op(q=q, k=k, v=v, g=g, beta=beta)      # out.o, out.final_state
 """
 
+from .drop_in import chunk_delta_rule, chunk_gated_delta_rule, chunk_simple_gla
 from .errors import ChunkwiseError, Diagnostic
 from .function import Op, load
 
-__all__ = ["ChunkwiseError", "Diagnostic", "Op", "load"]
+__all__ = [
+    "ChunkwiseError",
+    "Diagnostic",
+    "Op",
+    "chunk_delta_rule",
+    "chunk_gated_delta_rule",
+    "chunk_simple_gla",
+    "load",
+]

@@ -1,17 +1,32 @@
-"""A call under autograd: one ``autograd.Function`` around the forward and the derived backward plan."""
+"""A call under autograd: one ``autograd.Function`` around the forward and the derived backward plan.
 
-from collections.abc import Mapping
+An output that no wanted gradient reaches does not require one; an input that the loss does not depend on has the
+gradient None. In-place writes to what backward reads are PyTorch's to detect; an input that is not contiguous is
+copied, and its copy kept.
+"""
+
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import torch
+from torch.autograd import forward_ad
 
 from . import codes
 from .dtypes import port_dtype
 from .errors import ChunkwiseError, Diagnostic
 from .execute import execute
 
+Tensors = dict[str, torch.Tensor | None]
 
-def differentiable(call) -> dict[str, torch.Tensor]:
+
+def needs_autograd(tensors: Collection[torch.Tensor | None]) -> bool:
+    """Whether a derivative may be asked for. Forward mode counts: autograd.Function refuses it, kernels would drop it."""
+    if forward_ad._current_level >= 0:
+        return True
+    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+
+
+def differentiable(call) -> Tensors:
     """The wanted outputs of a bound call (function.Call), connected to autograd."""
     names = list(call.wanted)
     outputs = Pipeline.apply(call, *call.tensors.values())
@@ -24,38 +39,61 @@ class Pipeline(torch.autograd.Function):
     @staticmethod
     def forward(ctx, call, *tensors):
         ctx.set_materialize_grads(False)
-        wanted = {name for name, x in call.tensors.items() if x is not None and x.requires_grad}
-        joint = call.joint(wanted, call.wanted)
-        inputs = call.contiguous
-        results = execute(call.forward_plan(joint), inputs, call.params, call.seqs)
-        read = {value for node in joint.nodes.values() if node.phase != "forward" for value in node.inputs.values()}
-        kept = {name: x for name, x in inputs.items() if x is not None and name in read}
-        kept |= {name: results[name] for name in joint.kept}
+        wanted = [name for name, x in call.tensors.items() if x is not None and x.requires_grad]
+        joint, kept, results = run_forward(call, wanted)
         ctx.call, ctx.kept_names = detached(call), list(kept)
         ctx.save_for_backward(*kept.values())
+        ctx.mark_non_differentiable(*(results[name] for name in call.wanted if name not in joint.cotangents))
         return tuple(results[name] for name in call.wanted)
 
     @staticmethod
     def backward(ctx, *cotangents):
-        if torch.is_grad_enabled():
-            message = f"{ctx.call.graph.name} was asked for the gradient of its gradient, which is not derived"
-            raise ChunkwiseError(Diagnostic(codes.DOUBLE_BACKWARD, message, help="call backward without create_graph"))
+        refuse_create_graph(ctx.call.graph.name)
         call, names = ctx.call, list(ctx.call.tensors)
         incoming = {name: x for name, x in zip(call.wanted, cotangents) if x is not None}
         wanted = [name for name, needed in zip(names, ctx.needs_input_grad[1:]) if needed]
-        joint = call.joint(wanted, incoming)
-        values = {name: None for name in names} | dict(zip(ctx.kept_names, ctx.saved_tensors))
-        values |= cotangent_values(call, joint, incoming)
-        gradients = execute(call.backward_plan(joint), values, call.params, call.seqs)
+        gradients = run_backward(call, wanted, dict(zip(ctx.kept_names, ctx.saved_tensors)), incoming)
         return None, *(gradients.get(name) for name in names)
 
 
-def cotangent_values(call, joint, incoming: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def run_forward(call, wanted: Collection[str]) -> tuple:
+    """(joint graph, what backward reads of the inputs and the forward pass by value name, results by name).
+
+    wanted: inputs whose gradients may be asked for; with none of them nothing is kept.
+    """
+    joint = call.joint(wanted, call.wanted)
+    inputs = call.contiguous
+    results = execute(call.forward_plan(joint), inputs, call.params, call.seqs)
+    kept = {name: x for name, x in inputs.items() if x is not None and name in read_backward(joint)}
+    return joint, kept | {name: results[name] for name in joint.kept}, results
+
+
+def read_backward(joint) -> set[str | None]:
+    """Values that the rebuild and backward phases read."""
+    return {value for node in joint.nodes.values() if node.phase != "forward" for value in node.inputs.values()}
+
+
+def run_backward(call, wanted: Collection[str], kept: Tensors, incoming: Tensors) -> Tensors:
+    """Gradients by input. kept: as run_forward gave it. incoming: cotangents by output, the absent ones left out."""
+    joint = call.joint(wanted, incoming)
+    values = dict.fromkeys(call.tensors) | {name: x.contiguous() for name, x in kept.items()}
+    values |= cotangent_values(call, joint, incoming)
+    return execute(call.backward_plan(joint), values, call.params, call.seqs)
+
+
+def cotangent_values(call, joint, incoming: Tensors) -> Tensors:
     """Incoming gradients as the graph takes them: contiguous, in the cotangent's dtype."""
     return {
-        joint.cotangents[name]: x.to(port_dtype(joint.values[joint.cotangents[name]].dtype, call.io)).contiguous()
-        for name, x in incoming.items()
+        value: incoming[name].to(port_dtype(joint.values[value].dtype, call.io)).contiguous()
+        for name, value in joint.cotangents.items()
     }
+
+
+def refuse_create_graph(name: str) -> None:
+    """Grad mode is on in backward only under create_graph=True, and nothing would be recorded."""
+    if torch.is_grad_enabled():
+        message = f"{name} was asked for the gradient of its gradient, which is not derived"
+        raise ChunkwiseError(Diagnostic(codes.DOUBLE_BACKWARD, message, help="call backward without create_graph"))
 
 
 def detached(call):

@@ -10,7 +10,7 @@ import torch
 
 from ..stages._seqs import Seqs
 from . import codes
-from .autograd import differentiable
+from .autograd import differentiable, needs_autograd
 from .backward import derive
 from .build_graph import build_graph, check_graphs
 from .dtypes import IO_DTYPES, name_of, port_dtype
@@ -80,7 +80,7 @@ class Op:
 
     def __call__(self, *, cu_seqlens=None, seqlens=None, outputs=None, **given):
         call = self.bind(given, cu_seqlens, seqlens, outputs)
-        if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in call.tensors.values()):
+        if needs_autograd(call.tensors.values()):
             results = differentiable(call)
         else:
             results = call.run()

@@ -21,7 +21,8 @@ def derive(graph: Graph, wanted: Collection[str], cotangents: Collection[str], r
 
     wanted: inputs whose gradients are asked for. cotangents: outputs that a gradient flows into.
     recompute: ids of the stages to rebuild; None takes the file's ``recompute`` marks.
-    A wanted input that no cotangent reaches has no entry in ``gradients``. Raises ChunkwiseError where a gradient
+    A wanted input that no cotangent reaches has no entry in ``gradients``, an output that depends on no wanted input
+    none in ``cotangents``. Raises ChunkwiseError where a gradient
     would have to pass a port that a stage's vjp does not cover.
     """
     walk = Walk(graph, wanted, cotangents)
@@ -42,7 +43,7 @@ def derive(graph: Graph, wanted: Collection[str], cotangents: Collection[str], r
         values=values,
         nodes={node.id: node for node in (*graph.nodes.values(), *rebuilt, *backward)},
         outputs=graph.outputs,
-        cotangents={name: f"d({name})" for name in cotangents if graph.outputs.get(name)},
+        cotangents={name: f"d({name})" for name in cotangents if graph.outputs.get(name) in walk.active},
         gradients={name: total for name, total in totals.items() if total is not None},
         kept=tuple(kept),
     )

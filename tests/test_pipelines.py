@@ -46,5 +46,5 @@ def test_chunk_lengths(name, C, T):
 @pytest.mark.parametrize("seqlens", [None, RAGGED], ids=["plain", "packed"])
 @pytest.mark.parametrize("name", PIPELINES)
 def test_gradients(name, seqlens):
-    given = inputs(op(name), torch.bfloat16, seqlens=seqlens)
+    given = inputs(op(name), torch.bfloat16, seqlens=seqlens, seed=1)
     check(op(name), given, seqlens=seqlens, backward=True)

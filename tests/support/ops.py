@@ -1,6 +1,6 @@
 """Small ops and inputs for tests, and checks against the float64 truth that fail with words."""
 
-from functools import lru_cache
+from functools import cache
 
 import torch
 
@@ -21,7 +21,7 @@ SIZES = dict(B=2, T=70, H=2, HV=4, K=48, V=80)
 """Ragged chunk, grouped heads, K different from V; K and V no powers of two."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def op(name: str, C: int | None = None, backend: str = "reference"):
     found = load(name, backend=backend)
     return found.with_axes({"C": C}) if C else found

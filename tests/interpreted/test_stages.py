@@ -1,0 +1,33 @@
+"""Every stage's kernel alone in the interpreter, with each optional input absent, plain and packed."""
+
+import pytest
+from support.one_stage import STAGES, optional_inputs, stage_inputs, stage_op
+from support.ops import check
+
+KERNELS = [name for name, stage in STAGES.items() if stage.launchers]
+SEQLENS = (0, 17, 1, 0)
+PLAIN = dict(B=2, T=19, H=2, HV=4, K=24, V=20)
+PACKED = PLAIN | dict(B=1, T=sum(SEQLENS) + 5)
+
+
+def verified(tmp_path, name, absent, seqlens, sizes, C):
+    op = stage_op(tmp_path, name, absent, C, "interpret")
+    sizes = {axis: sizes[axis] for axis in op.whole.axis_names if axis in sizes}
+    result = check(op, stage_inputs(op, seqlens=seqlens, **sizes), seqlens=seqlens)
+    assert {row.backend for row in result.rows if row.id == "stage"} == {STAGES[name].launchers[0].name}
+
+
+@pytest.mark.parametrize("name,absent", [(name, (port,)) for name in KERNELS for port in optional_inputs(name)])
+def test_absent_inputs(tmp_path, name, absent):
+    verified(tmp_path, name, absent, SEQLENS, PACKED, 16)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_absent_altogether(tmp_path, name):
+    verified(tmp_path, name, tuple(optional_inputs(name)), None, PLAIN, 16)
+
+
+@pytest.mark.parametrize("C", [32, 64, 128])
+@pytest.mark.parametrize("name", KERNELS)
+def test_chunk_lengths(tmp_path, name, C):
+    verified(tmp_path, name, (), (C + 3, 1), PACKED | dict(T=C + 6, H=1, HV=2), C)

@@ -1,0 +1,111 @@
+"""A pipeline of one stage, made from its contract, and inputs that its units and laws allow."""
+
+from dataclasses import replace
+
+import torch
+
+from chunkwise.runner import load
+from chunkwise.runner.dtypes import port_dtype
+from chunkwise.runner.generate import make_inputs
+from chunkwise.runner.sizes import complete, size
+from chunkwise.runner.stage_checks import possible_units
+from chunkwise.runner.stage_library import find_stages
+
+STAGES = find_stages()
+PARAM = 0.7
+"""For a param without a default."""
+
+
+def optional_inputs(name) -> list[str]:
+    return [port for port, each in STAGES[name].contract.inputs.items() if each.optional]
+
+
+def stage_op(tmp_path, name, absent=(), C=64, backend="reference", folders=()):
+    """The op that is one stage, all its outputs the pipeline's, without the inputs that are absent."""
+    stage = (STAGES if name in STAGES else find_stages(folders))[name]
+    contract = stage.contract
+    present = [port for port in contract.inputs if port not in absent]
+    chunked = {"C", "NT"} & set(stage.axis_names)
+    edges = ", ".join(f"{port}: {port}" for port in present)
+    lines = [
+        "schema: pipeline/v1",
+        f"name: one_{name}",
+        *([f"axes: {{C: {C}}}"] if chunked else []),
+        "inputs:",
+        *(f"  {port}: {entry(contract, port, absent)}" for port in present),
+        *([f"params: {{{', '.join(f'{each}: {PARAM}' for each in unbound(contract))}}}"] if unbound(contract) else []),
+        f"stages: {{stage: {{use: {name}, in: {{{edges}}}{bound(contract)}}}}}",
+        f"outputs: {{{', '.join(f'{port}: stage.{port}' for port in contract.outputs)}}}",
+    ]
+    path = tmp_path / f"one_{name}.yaml"
+    path.write_text("\n".join(lines) + "\n")
+    return load(path, backend=backend, stages=folders)
+
+
+def unbound(contract) -> list[str]:
+    return [name for name, default in contract.params.items() if default is None]
+
+
+def bound(contract) -> str:
+    return ", with: {" + ", ".join(f"{name}: {name}" for name in unbound(contract)) + "}" if unbound(contract) else ""
+
+
+def entry(contract, port, absent) -> str:
+    each = contract.inputs[port]
+    keys = [f"shape: {each.shape}", f"dtype: {each.dtype}"]
+    if each.unit:
+        keys.append(f"unit: {unit_of(contract, each.unit, absent)}")
+    if each.where:
+        keys.append(f'where: "{each.where}"')
+    return "{" + ", ".join(keys) + "}"
+
+
+def unit_of(contract, unit, absent) -> str:
+    for variable, (port, given, missing) in contract.presence.items():
+        unit = unit.replace("{" + variable + "}", missing if port in absent else given)
+    return next(iter(possible_units(unit, contract)))
+
+
+def stage_inputs(op, io=torch.float32, *, seqlens=None, seed=0, device="cpu", **sizes) -> dict[str, torch.Tensor]:
+    """Inputs shaped by unit: chunk sums fall inside a chunk, Gram matrices and inverses are triangular."""
+    sizes = complete(op.whole, sizes, None if seqlens is None else len(seqlens))
+    graph = op.whole
+    plain = [name for name, value in graph.inputs.items() if not shaped_by_unit(value)]
+    made = make_inputs(narrowed(graph, plain), sizes, io, device, seed)
+    generator = torch.Generator(device).manual_seed(seed)
+    for name, value in graph.inputs.items():
+        if name not in plain:
+            noise = torch.randn([size(axis, sizes) for axis in value.axes], generator=generator, device=device)
+            x = shaped(value, noise, rows_in_chunk(sizes, seqlens, device), sizes)
+            made[name] = x.to(port_dtype(value.dtype, io))
+    return {name: made[name] for name in graph.inputs}
+
+
+def narrowed(graph, names):
+    return replace(graph, inputs={name: graph.inputs[name] for name in names})
+
+
+def shaped_by_unit(value) -> bool:
+    return (value.unit or "").startswith(("log_decay/log2/chunk_sum", "gram/"))
+
+
+def rows_in_chunk(sizes, seqlens, device) -> torch.Tensor:
+    """Each token's row in its chunk; past the last sequence they count on."""
+    C, lengths = sizes["C"], seqlens or (sizes["T"],)
+    rows = [torch.arange(length) % C for length in (*lengths, sizes["T"] - sum(lengths))]
+    return torch.cat(rows).to(device)
+
+
+def shaped(value, noise, row, sizes):
+    if value.unit.startswith("log_decay"):
+        step = torch.nn.functional.logsigmoid(noise)
+        sums = torch.empty_like(step)
+        for t in range(step.shape[1]):
+            sums[:, t] = step[:, t] + (sums[:, t - 1] if t and row[t] else 0)
+        return sums
+    columns = torch.arange(sizes["C"], device=noise.device)
+    below = (columns < row[:, None])[None, :, None, :]
+    strict = torch.where(below, 0.2 * noise, 0.0)
+    if value.unit.startswith("gram/strict_lower"):
+        return strict
+    return strict + (columns == row[:, None])[None, :, None, :]

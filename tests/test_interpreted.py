@@ -1,0 +1,26 @@
+"""Starts each file of tests/interpreted in a process of its own, with Triton's interpreter switched on.
+
+Interpreted and compiled kernels do not mix in one process: the switch is read when a kernel is decorated.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted(path.name for path in (ROOT / "tests" / "interpreted").glob("test_*.py"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", FILES)
+def test_file(file):
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/interpreted/{file}"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
+    environment["TRITON_INTERPRET"] = "1"
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]

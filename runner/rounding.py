@@ -7,6 +7,8 @@ every port rounded to its contract dtype. Gates, exponentials, the inverse and t
 import torch
 from torch.overrides import TorchFunctionMode
 
+from .float32_sums import product_terms, slipped, squared, sum_terms
+
 FINER = 2.0**-29
 """Rounding of float64 over that of float32. M of float64 is that of float32 with its errors scaled by this: there is
 no wider arithmetic to take the truth from, so a model of its own would have nothing to be held against."""
@@ -16,8 +18,7 @@ RHO = {torch.bfloat16: 1.7e-3, torch.float16: 2.1e-4, torch.float32: 2.6e-8, tor
 
 DOTS = {
     torch.matmul, torch.Tensor.matmul, torch.Tensor.__matmul__, torch.Tensor.__rmatmul__, torch.mm, torch.Tensor.mm,
-    torch.bmm, torch.Tensor.bmm, torch.mv, torch.Tensor.mv, torch.dot, torch.einsum, torch.tensordot,
-    torch.baddbmm, torch.addmm, torch.nn.functional.linear,
+    torch.bmm, torch.Tensor.bmm, torch.mv, torch.Tensor.mv, torch.dot, torch.einsum,
 }  # fmt: skip
 
 PRODUCTS = DOTS | {torch.linalg.solve_triangular}
@@ -29,6 +30,7 @@ APPROXIMATED = {
 } | {torch.nn.functional.softplus, torch.nn.functional.logsigmoid, torch.nn.functional.silu}
 
 CUMSUMS = {torch.cumsum, torch.Tensor.cumsum}
+SUMS = {torch.sum, torch.Tensor.sum}
 
 
 def nearest(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -79,21 +81,42 @@ def cumsum_in_order(x: torch.Tensor, dim: int) -> torch.Tensor:
     return torch.stack(sums, dim) if sums else x.clone()
 
 
+class SlippingSums:
+    """Products and sums with the error of a float32 accumulator (float32_sums.py), the same one at every run."""
+
+    def __init__(self, seed: int = 0):
+        self.seed, self.generators = seed, {}
+
+    def __call__(self, func, args, kwargs) -> torch.Tensor:
+        total = func(*args, **kwargs)
+        if not total.is_floating_point():
+            return total
+        if total.device not in self.generators:
+            self.generators[total.device] = torch.Generator(total.device).manual_seed(self.seed)
+        noise = torch.randn(total.shape, generator=self.generators[total.device], device=total.device, dtype=total.dtype)
+        terms = product_terms(func, args) if func in DOTS else sum_terms(args[0], total)
+        return slipped(total, func(*squared(args), **kwargs), terms, noise)
+
+
 class RoundedDots(TorchFunctionMode):
-    """Rounds the floating-point operands of every matrix product to a dtype before it is taken, and takes cumulative
-    sums term by term in the dtype that they have."""
+    """Rounds the floating-point operands of every matrix product to a dtype before it is taken; sums, cumulative ones
+    too, lose what they lose term by term in the dtype that they have."""
 
     def __init__(self, dtype: torch.dtype, rounding=nearest):
         super().__init__()
         self.dtype, self.rounding = dtype, rounding
         self.cumsum = rounding.cumsum if isinstance(rounding, Stochastic) else cumsum_in_order
+        self.sums = SlippingSums() if dtype == torch.float32 else None
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
         if func in DOTS:
             args = tuple(self.operand(arg) for arg in args)
         if func in CUMSUMS:
-            return self.cumsum(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+            return self.cumsum(*args, **kwargs)
+        if self.sums and func in DOTS | SUMS:
+            return self.sums(func, args, kwargs)
+        return func(*args, **kwargs)
 
     def operand(self, arg):
         if isinstance(arg, (list, tuple)):
@@ -113,12 +136,14 @@ class RoundedResults(TorchFunctionMode):
 
     def __init__(self, rounding: Stochastic):
         super().__init__()
-        self.rounding = rounding
+        self.rounding, self.sums = rounding, SlippingSums(rounding.seed)
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         if func in CUMSUMS:
             return self.rounding.cumsum(*args, **kwargs)
+        if func in DOTS | SUMS:
+            return self.sums(func, args, kwargs)
         if func in PRODUCTS:
             return func(*map(self.moved, args), **kwargs).double()
         result = func(*args, **kwargs)

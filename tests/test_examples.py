@@ -1,0 +1,187 @@
+"""The examples: variants without Python, a stage of one's own, tensors of a real model and what it made of them."""
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from chunkwise.runner.main import main
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = ROOT / "examples"
+OWN = EXAMPLES / "own_stage"
+REAL = EXAMPLES / "qwen3_next" / "gdn_layer.safetensors"
+PIPELINES = sorted(EXAMPLES.glob("*/*.yaml"))
+SMALL = "B=2,T=70,H=1,HV=2,K=16,V=24"
+
+
+@pytest.fixture
+def document(capsys):
+    """(exit code, the JSON) of a command."""
+
+    def run(*argv):
+        code = main([*map(str, argv), "--json"])
+        return code, json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def interpreted(*argv):
+    """The same with Triton's interpreter, which needs a process of its own."""
+    words = [sys.executable, "-m", "chunkwise.runner", *map(str, argv), "--backend", "interpret", "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    return done.returncode, json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("file", PIPELINES, ids=lambda file: file.stem)
+def test_every_example_is_right_with_its_gradients(file, document):
+    code, result = document("verify", file, "--stages", OWN, "--axes", SMALL, "--backward", "--device", "cpu")
+    assert code == 0, result["errors"]
+    assert {row["against"] for row in result["verify"]["outputs"].values()} == {"definition"}
+    assert {"o", "d_q", "d_k", "d_v"} <= result["verify"]["outputs"].keys()
+
+
+@pytest.mark.parametrize("file", PIPELINES, ids=lambda file: file.stem)
+def test_every_example_on_its_kernels(file):
+    code, result = interpreted("verify", file, "--stages", OWN, "--axes", SMALL)
+    assert code == 0, result["errors"]
+
+
+def test_a_variant_needs_the_sum_of_its_gate(tmp_path, monkeypatch, capsys):
+    """What the comment in the file says."""
+    monkeypatch.chdir(tmp_path)
+    text = (EXAMPLES / "variants" / "gla_decay_gate.yaml").read_text()
+    wrong = text.replace("{k: k, v: v, g: cumsum.y", "{k: k, v: v, g: gate.g")
+    assert wrong != text
+    Path("wrong.yaml").write_text(wrong)
+    assert main(["check", "wrong.yaml"]) == 2
+    error = capsys.readouterr().err
+    assert (
+        "unit mismatch at scan.g" in error and "help: cumsum (chunk_local_cumsum) converts it: read cumsum.y" in error
+    )
+
+
+def written_commands():
+    """The command lines that the examples show."""
+    texts = [*EXAMPLES.glob("*/*.yaml"), OWN / "README.md"]
+    found = [re.findall(r"^(?:    |#   )chunkwise (.*)$", text.read_text(), re.MULTILINE) for text in texts]
+    return [line for lines in found for line in lines]
+
+
+@pytest.mark.parametrize("line", written_commands())
+def test_command_lines_that_the_examples_show(line, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    words = shlex.split(line)
+    small = ["--axes", SMALL, "--device", "cpu"] if words[0] in ("run", "verify") else []
+    out = ["--out", str(tmp_path)] if words[0] == "run" else []
+    assert main([*words, *small, *out]) == 0, capsys.readouterr().err
+
+
+def test_command_lines_are_there():
+    assert {line.split()[0] for line in written_commands()} == {"show", "check", "verify", "run"}
+
+
+def checked(result):
+    """(output, from, against) of every comparison with the file, all of them in budget."""
+    rows = result["verify"]["expected"]
+    assert all(row["ok"] and 0 < row["rel_l2_err"] <= row["budget"] for row in rows)
+    return [(row["output"], row["from"], row["against"]) for row in rows]
+
+
+@pytest.mark.parametrize(
+    "pipeline, inputs", [("gated_delta", "q k v g beta"), ("qwen3_next_gdn", "q k v a b A_log dt_bias")]
+)
+def test_real_input_equals_what_transformers_made_of_it(pipeline, inputs, document):
+    code, result = document("verify", pipeline, "--inputs", REAL, "--backward", "--device", "cpu")
+    assert code == 0, result["errors"]
+    names = ["o", "final_state", *(f"d_{name}" for name in inputs.split())]
+    both = [(name, *pair) for name in names for pair in (("file", "definition"), ("reference", "file"))]
+    assert checked(result) == both
+    assert result["verify"]["axes"]["T"] == 137
+
+
+@pytest.mark.parametrize("pipeline", ["gated_delta", "qwen3_next_gdn"])
+def test_real_input_on_the_kernels(pipeline):
+    code, result = interpreted("verify", pipeline, "--inputs", REAL)
+    assert code == 0, result["errors"]
+    names = ("o", "final_state")
+    assert checked(result) == [(n, *pair) for n in names for pair in (("file", "definition"), ("interpret", "file"))]
+
+
+def test_run_verifies_on_the_file(document, tmp_path):
+    code, result = document("run", "gated_delta", "--inputs", REAL, "--device", "cpu", "--out", tmp_path)
+    assert code == 0 and [row[0] for row in checked(result)] == ["o", "o", "final_state", "final_state"]
+
+
+@pytest.fixture
+def changed(tmp_path):
+    """A copy of the real file with some tensors replaced."""
+
+    def write(**tensors):
+        path = tmp_path / "changed.safetensors"
+        held = load_file(REAL) | tensors
+        save_file({name: x.contiguous() for name, x in held.items() if x is not None}, path)
+        return path
+
+    return write
+
+
+def test_one_wrong_number_in_the_expected_output_is_seen(changed, document):
+    o = load_file(REAL)["expected.o"]
+    o[1, 100, 2, 3] += 1e-3
+    code, result = document("verify", "gated_delta", "--inputs", changed(**{"expected.o": o}), "--device", "cpu")
+    assert code == 1 and not result["ok"]
+    assert [row["ok"] for row in result["verify"]["expected"]] == [False, False, True, True]
+    (error,) = result["errors"]
+    assert error["code"] == "CW801"
+    assert error["message"].startswith("o of file, held against the definition, is the first out of budget: off by ")
+
+
+def test_gradients_are_compared_only_when_all_their_cotangents_are_given(changed, document):
+    path = changed(**{"cotangent.o": None})
+    code, result = document("verify", "gated_delta", "--inputs", path, "--backward", "--device", "cpu")
+    assert code == 0 and {row[0] for row in checked(result)} == {"o", "final_state"}
+
+
+def test_a_cast_of_the_inputs_expects_nothing(document):
+    code, result = document("verify", "gated_delta", "--inputs", REAL, "--dtype", "bf16", "--device", "cpu")
+    assert code == 0 and checked(result) == [] and result["verify"]["dtype"] == "bf16"
+
+
+def test_a_part_of_the_pipeline_expects_nothing(document):
+    code, result = document("verify", "gated_delta", "--inputs", REAL, "--until", "scan", "--device", "cpu")
+    assert code == 0 and checked(result) == []
+
+
+REFUSED = {
+    "a shape": (
+        {"expected.o": torch.zeros(2, 137, 4, 19)},
+        "expected.o has the shape [2, 137, 4, 19], these inputs make it [2, 137, 4, 20]",
+    ),
+    "a shape of a cotangent": (
+        {"cotangent.o": torch.zeros(137, 4, 20)},
+        "cotangent.o has the shape [137, 4, 20], these inputs make it [2, 137, 4, 20]",
+    ),
+    "an input": ({"gated_delta.g": None, "g": None}, "changed.safetensors holds no g"),
+}
+
+
+@pytest.mark.parametrize("tensors, message", REFUSED.values(), ids=REFUSED)
+def test_a_file_that_does_not_fit(changed, document, tensors, message):
+    code, result = document("verify", "gated_delta", "--backward", "--inputs", changed(**tensors), "--device", "cpu")
+    (error,) = result["errors"]
+    assert (code, error["code"]) == (2, "CW607") and error["message"].endswith(message)
+
+
+def test_a_file_that_is_none(document, tmp_path):
+    (tmp_path / "text.safetensors").write_text("hello")
+    for name, code in (("text.safetensors", "CW607"), ("nothing.safetensors", "CW101")):
+        status, result = document("verify", "gated_delta", "--inputs", tmp_path / name)
+        assert (status, [error["code"] for error in result["errors"]]) == (2, [code])

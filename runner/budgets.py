@@ -71,15 +71,23 @@ def judge(
     """got in its own dtype; truth in float64; models: one result of M, or several draws where few roundings decide."""
     rho = RHO[io]
     cap = (CAP_ILL if ill_conditioned else CAP) * (rho + noise)
-    wide, size = got.double(), truth.norm().item()
-    errors = [scale_of(io) * (model.double() - truth) for model in models]
+    size = truth.norm().item()
+    errors = [scale_of(io) * error_of(model, truth, torch.float32) for model in models]
     e = math.sqrt(sum(error.square().sum().item() for error in errors) / len(errors))
     condition = relative(e, size)
     budget = relative(2 * e, size) + rho
-    err = relative((wide - truth).norm().item(), size)
-    slice_err, slice_budget = worst_slices(wide, truth, errors, axes, seqs, rho)
-    why = reasons(wide, err, budget, slice_err, slice_budget, condition, cap)
+    error = error_of(got, truth, torch.float64 if io == torch.float64 else torch.float32)
+    err = relative(error.norm().item(), size)
+    slice_err, slice_budget = worst_slices(error, truth, errors, axes, seqs, rho)
+    why = reasons(got, err, budget, slice_err, slice_budget, condition, cap)
     return Verdict(not why, err, budget, slice_err, slice_budget, condition, cap, why)
+
+
+def error_of(x: torch.Tensor, truth: torch.Tensor, arithmetic: torch.dtype) -> torch.Tensor:
+    """x - truth, in float64. What is less than the arithmetic's least normal number underflows and counts as right,
+    but where 0 is right only 0 is."""
+    error = x.double() - truth
+    return torch.where((error.abs() < torch.finfo(arithmetic).tiny) & (truth != 0), 0.0, error)
 
 
 def relative(error: float, size: float) -> float:
@@ -100,15 +108,15 @@ def reasons(got, err, budget, slice_err, slice_budget, condition, cap) -> str:
     return ""
 
 
-def worst_slices(got, truth, errors, axes, seqs: Seqs, rho: float) -> tuple[float, float]:
+def worst_slices(error, truth, errors, axes, seqs: Seqs, rho: float) -> tuple[float, float]:
     """(worst relative error of a slice, its budget); each relative to max(the slice's norm, rms of slice norms)."""
     sizes = slice_norms(truth, axes, seqs)
     if sizes.numel() == 0:
         return 0.0, rho
     scale = torch.maximum(sizes, sizes.square().mean().sqrt())
     scale = torch.where(scale == 0, torch.ones_like(scale), scale)
-    worst = (slice_norms(got - truth, axes, seqs) / scale).max().item()
-    model = max((slice_norms(error, axes, seqs) / scale).max().item() for error in errors)
+    worst = (slice_norms(error, axes, seqs) / scale).max().item()
+    model = max((slice_norms(each, axes, seqs) / scale).max().item() for each in errors)
     return worst, 2 * model + rho
 
 

@@ -26,11 +26,11 @@ RULE = "torch_chunk_gated_delta_rule"
 
 # Lewis Carroll, "Alice's Adventures in Wonderland" (1865), opening. Public domain.
 TEXT = (
-    "Alice was beginning to get very tired of sitting by her sister on the bank, and of having nothing to do: once or "
-    "twice she had peeped into the book her sister was reading, but it had no pictures or conversations in it, \u201cand "
-    "what is the use of a book,\u201d thought Alice \u201cwithout pictures or conversations?\u201d So she was considering "
-    "in her own mind (as well as she could, for the hot day made her feel very sleepy and stupid), whether the pleasure "
-    "of making a daisy-chain would be worth the trouble of getting up and picking the daisies."
+    "Alice was beginning to get very tired of sitting by her sister on the bank, and of having nothing to do: once "
+    "or twice she had peeped into the book her sister was reading, but it had no pictures or conversations in it, "
+    "\u201cand what is the use of a book,\u201d thought Alice \u201cwithout pictures or conversations?\u201d So she "
+    "was considering in her own mind (as well as she could, for the hot day made her feel very sleepy and stupid), "
+    "whether the pleasure of making a daisy-chain would be worth the trouble of getting up and picking the daisies."
 )
 
 

@@ -12,12 +12,14 @@ from ..stages._seqs import Seqs
 from . import codes
 from .autograd import differentiable, needs_autograd
 from .backward import derive
+from .backward.keep import choose_recompute
 from .build_graph import build_graph, check_graphs
 from .dtypes import IO_DTYPES, name_of, port_dtype
 from .errors import ChunkwiseError, Diagnostic
 from .execute import execute
 from .graph import Graph, Value
 from .hints import nearest
+from .library_op import library_op
 from .load_spec import read_spec
 from .pipelines import find_pipeline
 from .plan import Plan, make_plan, resolve_backend
@@ -47,14 +49,17 @@ class LeastRecent:
         return value
 
 
-def load(pipeline: str | Path, *, backend: str = "auto", stages: Sequence[str | Path] = ()) -> "Op":
+def load(
+    pipeline: str | Path, *, backend: str = "auto", stages: Sequence[str | Path] = (), memory_budget: int | None = None
+) -> "Op":
     """The op that a pipeline file describes.
 
     pipeline: a name or file name in ``pipelines/``, or a path. backend: auto (triton on a GPU, reference
-    without), triton, reference or interpret. stages: folders with stages of your own.
+    without), triton, reference or interpret. stages: folders with stages of your own. memory_budget: bytes that
+    a call may keep for its backward pass, in place of the file's ``recompute`` marks.
     Raises ChunkwiseError, with every error of the file.
     """
-    return Op(read_spec(find_pipeline(pipeline)), find_stages(stages), backend)
+    return Op(read_spec(find_pipeline(pipeline)), find_stages(stages), backend, memory_budget)
 
 
 class Op:
@@ -68,17 +73,21 @@ class Op:
     Inputs are never written. Runs on the tensors' device and current stream.
     """
 
-    def __init__(self, spec, stages, backend: str = "auto"):
-        self.spec, self.stages, self.backend = spec, stages, backend
+    def __init__(self, spec, stages, backend: str = "auto", memory_budget: int | None = None):
+        self.spec, self.stages, self.backend, self.memory_budget = spec, stages, backend, memory_budget
         self.whole = check_graphs(spec, stages)
         self.result = namedtuple(f"{spec.name}_outputs", spec.outputs)
         self.graphs, self.plans = LeastRecent(64), LeastRecent(256)
+        self.library = library_op(self)
 
     def __repr__(self) -> str:
         names = ", ".join([*self.spec.inputs, *self.spec.params, "cu_seqlens", "seqlens", "outputs"])
         return f"<chunkwise op {self.spec.name}({names}) -> {', '.join(self.spec.outputs)}>"
 
     def __call__(self, *, cu_seqlens=None, seqlens=None, outputs=None, **given):
+        if torch.compiler.is_compiling():
+            results = self.library.traced(given, cu_seqlens, seqlens, outputs)
+            return self.result(**{name: results.get(name) for name in self.spec.outputs})
         call = self.bind(given, cu_seqlens, seqlens, outputs)
         if needs_autograd(call.tensors.values()):
             results = differentiable(call)
@@ -88,19 +97,32 @@ class Op:
 
     def with_axes(self, sizes: Mapping[str, int]) -> "Op":
         """The same op with other sizes for the axes that its file fixes, e.g. ``{"C": 32}``."""
-        return Op(with_axes(self.spec, sizes), self.stages, self.backend)
+        return Op(with_axes(self.spec, sizes), self.stages, self.backend, self.memory_budget)
 
     def until(self, stage: str) -> "Op":
         """The part of the op up to one stage; that stage's outputs are its outputs."""
-        return Op(until(self.spec, self.stages, stage), self.stages, self.backend)
+        return Op(until(self.spec, self.stages, stage), self.stages, self.backend, self.memory_budget)
 
     def graph(self, absent: frozenset[str] = frozenset()) -> Graph:
         return self.graphs.get(absent, lambda: build_graph(self.spec, self.stages, absent))
 
-    def joint_graph(self, absent: frozenset[str], wanted: frozenset[str], cotangents: frozenset[str]) -> Graph:
-        """Forward, rebuild and backward in one graph; wanted: inputs, cotangents: outputs."""
-        key = (absent, wanted, cotangents)
-        return self.graphs.get(key, lambda: derive(self.graph(absent), sorted(wanted), sorted(cotangents)))
+    def joint_graph(
+        self, absent: frozenset[str], wanted: frozenset[str], cotangents: frozenset[str], recompute: frozenset[str] | None = None
+    ) -> Graph:
+        """Forward, rebuild and backward in one graph; wanted: inputs, cotangents: outputs, recompute: stages."""
+        key = (absent, wanted, cotangents, recompute)
+        return self.graphs.get(key, lambda: derive(self.graph(absent), sorted(wanted), sorted(cotangents), recompute))
+
+    def recompute_choice(self, call: "Call") -> frozenset[str]:
+        """The stages to rebuild so that what a call keeps fits the memory budget, whatever gradients are asked for."""
+        absent, outputs = call.graph.absent, frozenset(self.whole.outputs)
+        able = frozenset(name for name in call.graph.inputs if name not in absent and self.has_gradient(name, absent))
+
+        def graph_with(recompute):
+            return self.joint_graph(absent, able, outputs, frozenset(recompute))
+
+        key = ("recompute", absent, tuple(call.sizes.items()), call.io)
+        return self.graphs.get(key, lambda: choose_recompute(graph_with, call.sizes, call.io, self.memory_budget))
 
     def trainable_graph(self) -> Graph:
         """The graph with everything present and the gradients of every input that has one."""
@@ -120,13 +142,21 @@ class Op:
     def bind(self, given: Mapping, cu_seqlens=None, seqlens=None, outputs=None) -> "Call":
         """One call with everything checked, before anything is launched."""
         tensors, params = self.split(given)
+        graph, io, device, sizes = self.read(tensors)
+        wanted = {name: value for name, value in graph.outputs.items() if value and name in self.wanted(outputs)}
+        call = self.call(graph, tensors, params, sizes, cu_seqlens, seqlens, io, device, wanted)
+        check_state_count(graph, tensors, call.sizes)
+        return call
+
+    def read(self, tensors: Mapping) -> tuple[Graph, torch.dtype, torch.device, dict[str, int]]:
+        """(graph, IO dtype, device, sizes of the inputs' axes) by what tensors are, not what they hold."""
         graph = self.graph(frozenset(name for name, x in tensors.items() if x is None))
-        io, device = check_tensors(graph, tensors)
-        sizes = read_sizes(graph, tensors)
+        return graph, *check_tensors(graph, tensors), read_sizes(graph, tensors)
+
+    def call(self, graph, tensors, params, sizes, cu_seqlens, seqlens, io, device, wanted) -> "Call":
+        """A call by the sizes of its inputs' axes; tensors may be None where only the backward pass is to run."""
         packing = read_packing(cu_seqlens, seqlens, sizes, device)
         sizes = complete(graph, sizes, packing.N if packing else None)
-        check_state_count(graph, tensors, sizes)
-        wanted = {name: value for name, value in graph.outputs.items() if value and name in self.wanted(outputs)}
         backend = resolve_backend(self.backend, device, io)
         return Call(self, graph, tensors, parameters(graph, sizes, params), sizes, packing, io, device, backend, wanted)
 
@@ -217,7 +247,16 @@ class Call:
         return [name for name in present if self.op.has_gradient(name, self.graph.absent)]
 
     def joint(self, wanted: Collection[str], cotangents: Collection[str]) -> Graph:
-        return self.op.joint_graph(self.graph.absent, frozenset(wanted), frozenset(cotangents))
+        """The graph with its backward pass; under a memory budget, with what must be rebuilt to keep to it.
+
+        The choice is made for all gradients at once, so that backward finds what forward kept.
+        """
+        def with_rebuilt(recompute=None):
+            return self.op.joint_graph(self.graph.absent, frozenset(wanted), frozenset(cotangents), recompute)
+
+        if self.op.memory_budget is None:
+            return with_rebuilt()
+        return with_rebuilt(self.op.recompute_choice(self))
 
 
 def check_tensors(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> tuple[torch.dtype, torch.device]:

@@ -1,5 +1,5 @@
 """The backward pass, derived: the reverse walk over a graph gives more graph, of the stages' vjps."""
 
-from .derive import derive
+from .derive import derive, may_be_kept
 
-__all__ = ["derive"]
+__all__ = ["derive", "may_be_kept"]

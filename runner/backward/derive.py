@@ -175,3 +175,17 @@ def rebuild(graph: Graph, walk: Walk, marked: set[str]) -> tuple[list[Node], dic
         for node, mine in reversed(nodes)
     ]
     return copies, renamed, [name for name in graph.values if name in kept]
+
+
+def may_be_kept(graph: Graph) -> list[str]:
+    """Forward values that some backward pass of the graph keeps, whichever gradients and outputs it is for."""
+    needed, kept = set(), set()
+    for node in reversed(graph.nodes.values()):
+        ports = vjp_stage(node.stage).contract.inputs
+        needed |= {node.inputs.get(port) or node.outputs.get(port) for port in ports}
+        mine = needed & set(node.outputs.values())
+        if node.recompute:
+            needed |= set(node.inputs.values()) if mine else set()
+        else:
+            kept |= mine
+    return [name for name in graph.values if name in kept]

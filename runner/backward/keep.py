@@ -1,0 +1,50 @@
+"""What backward needs of the forward pass: kept in memory, or rebuilt for time.
+
+The file's ``recompute`` marks decide; a memory budget overrides them. Inputs and outputs of the call are not counted: the caller
+holds them anyway.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+
+import torch
+
+from ..graph import Graph
+from ..plan import buffer_of, bytes_of
+from ..sizes import local_sizes, number
+
+FLOPS_PER_BYTE = 150
+"""What a GPU computes while it moves a byte (700 TFLOP/s over 4.5 TB/s): makes one cost of work and traffic."""
+
+
+def kept_bytes(graph: Graph, sizes: Mapping[str, int], io: torch.dtype) -> dict[str, int]:
+    """Bytes of each forward value that is kept for backward alone."""
+    held = set(graph.outputs.values())
+    return {name: bytes_of(buffer_of(graph.values[name], sizes, io)) for name in graph.kept if name not in held}
+
+
+def choose_recompute(
+    derive: Callable[[Collection[str]], Graph], sizes: Mapping[str, int], io: torch.dtype, budget: int
+) -> frozenset[str]:
+    """The stages to rebuild so that what is kept fits the budget (bytes).
+
+    From keeping everything, the stage that frees most bytes for its cost goes first. derive: ids of the stages to
+    rebuild -> graph. All rebuilt, nothing but inputs is read, so that some choice always fits.
+    """
+    chosen: frozenset[str] = frozenset()
+    graph = derive(chosen)
+    while sum(kept_bytes(graph, sizes, io).values()) > budget:
+        now = sum(kept_bytes(graph, sizes, io).values())
+        makers = dict.fromkeys(graph.values[name].producer for name in kept_bytes(graph, sizes, io))
+        gains = {id: now - sum(kept_bytes(derive(chosen | {id}), sizes, io).values()) for id in makers}
+        best = max(gains, key=lambda id: gains[id] / cost(graph, id, sizes, io))
+        chosen |= {best}
+        graph = derive(chosen)
+    return chosen
+
+
+def cost(graph: Graph, id: str, sizes: Mapping[str, int], io: torch.dtype) -> float:
+    """Bytes that a stage moves, its arithmetic counted as bytes."""
+    node = graph.nodes[id]
+    touched = [name for name in (*node.inputs.values(), *node.outputs.values()) if name]
+    moved = sum(bytes_of(buffer_of(graph.values[name], sizes, io)) for name in touched)
+    return moved + number(node.stage.contract.flops, local_sizes(node, sizes)) / FLOPS_PER_BYTE

@@ -4,20 +4,33 @@ import argparse
 import importlib
 import os
 import pkgutil
+import re
 import sys
 import traceback
 from pathlib import Path
 
 from . import codes, commands
 from .errors import ChunkwiseError, Diagnostic
+from .hints import nearest
 from .outcome import Outcome, show
+
+INTERRUPTED = 130
+"""What shells give a program that Ctrl-C ended."""
+OUT_OF_MEMORY = re.compile("can't allocate memory|not enough memory|Storage size calculation overflowed")
+"""What PyTorch says on a CPU, where it raises a plain RuntimeError."""
 
 
 class Parser(argparse.ArgumentParser):
-    """argparse whose complaints are diagnostics."""
+    """argparse whose complaints are diagnostics, and which takes no abbreviation of an option."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, allow_abbrev=False, **kwargs)
 
     def error(self, message: str):
         help = f"{self.prog} --help lists what it takes"
+        if wrong := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
+            close = nearest(wrong[1], re.findall(r"[\w-]+", wrong[2]))
+            help = f"did you mean {close}?" if close else help
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help))
 
 
@@ -48,13 +61,20 @@ def main(argv: list[str] | None = None) -> int:
         outcome = Outcome.of_errors(error.diagnostics)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        outcome = Outcome({"interrupted": True}, exit=INTERRUPTED)
     except Exception as error:
         outcome = Outcome.of_errors([diagnosed(error)])
-    return show(outcome, as_json)
+    return shown(outcome, as_json)
+
+
+def shown(outcome: Outcome, as_json: bool) -> int:
+    try:
+        show(outcome, as_json)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # whoever read our output has seen enough (head -1); closing it must not complain either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return outcome.exit
 
 
 def interpret_here(argv: list[str]) -> None:
@@ -66,9 +86,11 @@ def interpret_here(argv: list[str]) -> None:
 
 def diagnosed(error: Exception) -> Diagnostic:
     """What is not a user's mistake: out of memory, or a fault of chunkwise, with its traceback in a file."""
-    if type(error).__name__ in ("OutOfMemoryError", "MemoryError"):
+    if type(error).__name__ in ("OutOfMemoryError", "MemoryError") or OUT_OF_MEMORY.search(str(error)):
         first = str(error).splitlines()[0] if str(error) else "out of memory"
-        return Diagnostic(codes.OUT_OF_MEMORY, first, help="take a smaller workload, or --axes with a smaller B, T or H")
+        return Diagnostic(
+            codes.OUT_OF_MEMORY, first, help="take a smaller workload, or --axes with a smaller B, T or H"
+        )
     path = Path("out") / "traceback.txt"
     text = "".join(traceback.format_exception(error))
     try:
@@ -79,5 +101,3 @@ def diagnosed(error: Exception) -> Diagnostic:
         print(text, file=sys.stderr)
         help = "this is a fault of chunkwise; please report it with the traceback above"
     return Diagnostic(codes.INTERNAL, f"{type(error).__name__}: {error}", help=help)
-
-

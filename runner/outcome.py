@@ -61,8 +61,12 @@ def colours(stream) -> bool:
 def print_text(parts: Sequence) -> None:
     from rich.console import Console
 
+    class Stdout(Console):
+        def on_broken_pipe(self):
+            raise  # main knows what to do; rich would exit with 1
+
     width = None if sys.stdout.isatty() else 200
-    console = Console(no_color=not colours(sys.stdout), width=width, highlight=False, soft_wrap=True)
+    console = Stdout(no_color=not colours(sys.stdout), width=width, highlight=False, soft_wrap=True)
     for part in parts:
         console.print(part, markup=False)
 

@@ -1,7 +1,9 @@
 """Options that several commands share, and what they mean."""
 
 import re
+from argparse import ArgumentTypeError
 from collections.abc import Mapping
+from pathlib import Path
 
 from .. import codes
 from ..dtypes import IO_DTYPES
@@ -27,9 +29,24 @@ def sizes_and_machine(parser) -> None:
     parser.add_argument("--backend", choices=BACKENDS, default="auto", help="auto: triton on a GPU, reference without")
     parser.add_argument("--seqlens", metavar="100,0,28", help="lengths of packed sequences (B = 1)")
     parser.add_argument("--inputs", metavar="FILE.safetensors", help="tensors from a file in place of generated ones")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the generated inputs")
+    parser.add_argument("--seed", type=seed, default=0, metavar="N", help="seed of the generated inputs")
     parser.add_argument("--probe", action="store_true", help="first run once and hold every value against its law")
     parser.add_argument("--until", metavar="STAGE", help="stop after this stage; its outputs are the pipeline's")
+
+
+def backward_options(parser, help: str) -> None:
+    parser.add_argument("--backward", action="store_true", help=help)
+    parser.add_argument("--memory-budget", metavar="MB", help="what a call may keep for backward; the rest is rebuilt")
+
+
+def read_budget(text: str | None) -> int | None:
+    """``500`` or ``1.5`` megabytes (10^6) as bytes."""
+    if text is None:
+        return None
+    if not re.fullmatch(r"\d{1,9}(\.\d{1,6})?", text):
+        message = f"--memory-budget {text!r} is not a number of megabytes"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="write --memory-budget 500"))
+    return int(float(text) * 1e6)
 
 
 def read_axes(text: str) -> dict[str, int]:
@@ -44,6 +61,23 @@ def read_axes(text: str) -> dict[str, int]:
             raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"--axes gives {found[1]} twice"))
         sizes[found[1]] = int(found[2]) * (1024 if found[3] else 1)
     return sizes
+
+
+def seed(text: str) -> int:
+    if not re.fullmatch(r"\d{1,9}", text):
+        raise ArgumentTypeError(f"{text!r} is not a whole number from 0 to 999999999")
+    return int(text)
+
+
+def out_folder(out: str, pipeline: str) -> Path:
+    """OUT/PIPELINE, made here and now: a place that cannot be written to is said before the work is done."""
+    folder = Path(out) / pipeline
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"--out {out}: {folder} cannot be made: {error.strerror}"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="name a folder that you can write to")) from None
+    return folder
 
 
 def read_seqlens(text: str | None) -> tuple[int, ...] | None:
@@ -72,7 +106,10 @@ def input_sizes(graph: Graph, base: Mapping[str, int], axes: Mapping[str, int], 
             help = did_you_mean(name, known) or f"its axes are {', '.join(sorted(known))}"
             raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"--axes: {graph.name} has no axis {name}", help=help))
         if name in ("NT", "N"):
-            raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"--axes: {name} follows from the other sizes"))
+            what = "the number of sequences" if name == "N" else "the number of chunks"
+            help = "--axes B=... or --seqlens sets it" if name == "N" else "--axes T=... or C=... changes it"
+            message = f"--axes: {name}, {what}, follows from the other sizes"
+            raise ChunkwiseError(Diagnostic(codes.BAD_AXES, message, help=help))
     sizes = {name: size for name, size in base.items() if name in known}
     if seqlens is not None:
         sizes.update(B=1, T=sum(seqlens))
@@ -91,4 +128,7 @@ def input_sizes(graph: Graph, base: Mapping[str, int], axes: Mapping[str, int], 
 def fixed_axes(op: Op, axes: Mapping[str, int]) -> Op:
     """The op with --axes written over the file's own fixed axes (C=32, say)."""
     over = {name: size for name, size in axes.items() if name in op.spec.axes}
+    for name, size in over.items():
+        if size < 1:
+            raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"--axes: {name} = {size}, it is a whole number from 1"))
     return op.with_axes(over) if over else op

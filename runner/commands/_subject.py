@@ -12,7 +12,7 @@ from ..function import Op, load
 from ..generate import make_inputs
 from ..inputs_file import read_inputs
 from ..sizes import complete
-from ._options import fixed_axes, input_sizes, read_axes, read_seqlens, workload
+from ._options import fixed_axes, input_sizes, read_axes, read_budget, read_seqlens, workload
 
 
 @dataclass(frozen=True)
@@ -32,15 +32,29 @@ class CommandSubject:
 
 def subject(args) -> CommandSubject:
     device, axes, seqlens = pick_device(args), read_axes(args.axes), read_seqlens(args.seqlens)
-    op = load(args.pipeline, backend=args.backend, stages=args.stages)
+    budget = read_budget(args.memory_budget)
+    op = load(args.pipeline, backend=args.backend, stages=args.stages, memory_budget=budget)
     op = fixed_axes(op.until(args.until) if args.until else op, axes)
     io, notes = pick_dtype(args, device)
     if args.inputs:
+        refuse_sizes_beside_a_file(args, op, axes)
         file = read_inputs(args.inputs, op, io if args.dtype else None, device)
         expected = {} if args.until else file.expected
         return CommandSubject(op, file.inputs, file.params, seqlens, file.io, device, notes, expected, file.cotangents)
     inputs = generated(op, workload(args.workload, device.type), axes, seqlens, io, device, args)
     return CommandSubject(op, inputs, {}, seqlens, io, device, notes)
+
+
+def refuse_sizes_beside_a_file(args, op: Op, axes: Mapping[str, int]) -> None:
+    """Options that shape generated inputs would have no effect: an inputs file brings its own sizes and values."""
+    case = getattr(args, "case", "typical")
+    ignored = [f"--axes {name}={size}" for name, size in axes.items() if name not in op.spec.axes]
+    ignored += [f"--workload {args.workload}"] if args.workload else []
+    ignored += [f"--case {case}"] if case != "typical" else []
+    if ignored:
+        message = f"{ignored[0]} has no effect beside --inputs: the file's tensors are taken as they are"
+        help = f"leave it out; --axes still sets {', '.join(op.spec.axes)}" if op.spec.axes else "leave it out"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help))
 
 
 def generated(op: Op, base, axes, seqlens, io, device, args) -> dict[str, torch.Tensor | None]:

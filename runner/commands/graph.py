@@ -1,13 +1,11 @@
 """``graph``: the pipeline as a picture, types on its edges."""
 
-from pathlib import Path
-
 from ..draw import FORMATS, draw
 from ..dtypes import IO_DTYPES
 from ..function import load
 from ..outcome import Outcome
 from ..sizes import complete
-from ._options import fixed_axes, input_sizes, read_axes, read_seqlens, stage_folders, workload
+from ._options import fixed_axes, input_sizes, out_folder, read_axes, read_seqlens, stage_folders, workload
 
 NAME = "graph"
 HELP = "draw the pipeline: shapes, dtypes and units on its edges, width by bytes"
@@ -39,8 +37,7 @@ def execute(args) -> Outcome:
     drawing = draw(graph, args.format, sizes=sizes, io_dtype=args.dtype)
     if args.out == "-":
         return Outcome({"pipeline": graph.name, "format": drawing.format, "text": drawing.text}, [drawing.text])
-    path = Path(args.out) / graph.name / f"graph.{drawing.suffix}"
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = out_folder(args.out, graph.name) / f"graph.{drawing.suffix}"
     path.write_text(drawing.text, encoding="utf-8", newline="\n")
     notes = [f"note: {drawing.note}"] if drawing.note else []
     document = {"pipeline": graph.name, "format": drawing.format, "files": [str(path)], "notes": notes}

@@ -1,7 +1,6 @@
 """``run``: check, verify at a small size, time each stage and the whole op, draw the graph."""
 
 import json
-from pathlib import Path
 
 from .. import codes
 from ..errors import Diagnostic
@@ -15,7 +14,7 @@ from ..sizes import complete
 from ..timing import time_call
 from ..verify import Verification, verify
 from ..workloads import SMALL
-from ._options import sizes_and_machine
+from ._options import backward_options, out_folder, sizes_and_machine
 from ._probe import probe_document, probe_failed, probe_lines, probed_values
 from ._subject import CommandSubject, subject
 
@@ -26,13 +25,14 @@ HELP = "check, verify at a small size, time every stage and the whole op, draw t
 def arguments(parser) -> None:
     parser.add_argument("pipeline", metavar="PIPE", help="a name in pipelines/, or a path")
     sizes_and_machine(parser)
-    parser.add_argument("--backward", action="store_true", help="forward, rebuild and backward, each stage of them")
+    backward_options(parser, "forward, rebuild and backward, each stage of them")
     parser.add_argument("--out", default="out", metavar="DIR", help="where graph.svg and report.json go: DIR/PIPE/")
 
 
 def execute(args) -> Outcome:
     progress = Progress()
     what = subject(args)
+    folder = out_folder(args.out, what.op.spec.name)
     probed = probed_values(what) if args.probe else None
     if probed and probed.found:
         return probe_failed(what, probed)
@@ -43,8 +43,6 @@ def execute(args) -> Outcome:
         return failed(what, checked)
     timings = time_call(call, args.backward, progress)
     progress.done()
-    folder = Path(args.out) / what.op.spec.name
-    folder.mkdir(parents=True, exist_ok=True)
     picture, notes = save_svg(folder, call, timings)
     report = RunReport(call, timings, checked, what.seqlens, (picture, folder / "report.json"), (*what.notes, *notes))
     result = {**document(report), **probe_document(probed)}

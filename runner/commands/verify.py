@@ -6,7 +6,7 @@ from ..generate import CASES
 from ..outcome import Outcome, Progress
 from ..report_verify import document, verify_table
 from ..verify import verify
-from ._options import sizes_and_machine
+from ._options import backward_options, sizes_and_machine
 from ._probe import probe_document, probe_failed, probe_lines, probed_values
 from ._subject import subject
 
@@ -17,7 +17,7 @@ HELP = "hold each stage against its float64 reference, then the op against its d
 def arguments(parser) -> None:
     parser.add_argument("pipeline", metavar="PIPE", help="a name in pipelines/, or a path")
     sizes_and_machine(parser)
-    parser.add_argument("--backward", action="store_true", help="gradients too: every vjp, then the op's")
+    backward_options(parser, "gradients too: every vjp, then the op's")
     parser.add_argument("--case", choices=CASES, default="typical", help="what the generated inputs are like")
 
 

@@ -5,7 +5,7 @@ gradient None. In-place writes to what backward reads are PyTorch's to detect; a
 copied, and its copy kept.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
 
 import torch
@@ -15,12 +15,13 @@ from . import codes
 from .dtypes import port_dtype
 from .errors import ChunkwiseError, Diagnostic
 from .execute import execute
+from .graph import Graph
 
 Tensors = dict[str, torch.Tensor | None]
 
 
 def needs_autograd(tensors: Collection[torch.Tensor | None]) -> bool:
-    """Whether a derivative may be asked for. Forward mode counts: autograd.Function refuses it, kernels would drop it."""
+    """Whether a derivative may be asked for. Forward mode counts: autograd.Function refuses it, a kernel would not."""
     if forward_ad._current_level >= 0:
         return True
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
@@ -40,7 +41,8 @@ class Pipeline(torch.autograd.Function):
     def forward(ctx, call, *tensors):
         ctx.set_materialize_grads(False)
         wanted = [name for name, x in call.tensors.items() if x is not None and x.requires_grad]
-        joint, kept, results = run_forward(call, wanted)
+        joint = call.joint(wanted, call.wanted)
+        kept, results = run_forward(call, joint)
         ctx.call, ctx.kept_names = detached(call), list(kept)
         ctx.save_for_backward(*kept.values())
         ctx.mark_non_differentiable(*(results[name] for name in call.wanted if name not in joint.cotangents))
@@ -52,36 +54,32 @@ class Pipeline(torch.autograd.Function):
         call, names = ctx.call, list(ctx.call.tensors)
         incoming = {name: x for name, x in zip(call.wanted, cotangents) if x is not None}
         wanted = [name for name, needed in zip(names, ctx.needs_input_grad[1:]) if needed]
-        gradients = run_backward(call, wanted, dict(zip(ctx.kept_names, ctx.saved_tensors)), incoming)
+        kept = dict(zip(ctx.kept_names, ctx.saved_tensors))
+        gradients = run_backward(call, call.joint(wanted, incoming), kept, incoming)
         return None, *(gradients.get(name) for name in names)
 
 
-def run_forward(call, wanted: Collection[str]) -> tuple:
-    """(joint graph, what backward reads of the inputs and the forward pass by value name, results by name).
-
-    wanted: inputs whose gradients may be asked for; with none of them nothing is kept.
-    """
-    joint = call.joint(wanted, call.wanted)
-    inputs = call.contiguous
+def run_forward(call, joint: Graph) -> tuple[Tensors, Tensors]:
+    """(what the backward phase of joint reads of the inputs and the forward pass by value name, results by name)."""
+    inputs, read = call.contiguous, read_backward(joint)
     results = execute(call.forward_plan(joint), inputs, call.params, call.seqs)
-    kept = {name: x for name, x in inputs.items() if x is not None and name in read_backward(joint)}
-    return joint, kept | {name: results[name] for name in joint.kept}, results
+    kept = {name: x for name, x in inputs.items() if x is not None and name in read}
+    return kept | {name: results[name] for name in joint.kept}, results
 
 
-def read_backward(joint) -> set[str | None]:
+def read_backward(joint: Graph) -> set[str | None]:
     """Values that the rebuild and backward phases read."""
     return {value for node in joint.nodes.values() if node.phase != "forward" for value in node.inputs.values()}
 
 
-def run_backward(call, wanted: Collection[str], kept: Tensors, incoming: Tensors) -> Tensors:
+def run_backward(call, joint: Graph, kept: Tensors, incoming: Tensors) -> Tensors:
     """Gradients by input. kept: as run_forward gave it. incoming: cotangents by output, the absent ones left out."""
-    joint = call.joint(wanted, incoming)
     values = dict.fromkeys(call.tensors) | {name: x.contiguous() for name, x in kept.items()}
     values |= cotangent_values(call, joint, incoming)
     return execute(call.backward_plan(joint), values, call.params, call.seqs)
 
 
-def cotangent_values(call, joint, incoming: Tensors) -> Tensors:
+def cotangent_values(call, joint: Graph, incoming: Tensors) -> Tensors:
     """Incoming gradients as the graph takes them: contiguous, in the cotangent's dtype."""
     return {
         value: incoming[name].to(port_dtype(joint.values[value].dtype, call.io)).contiguous()

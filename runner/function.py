@@ -56,7 +56,8 @@ def load(
 
     pipeline: a name or file name in ``pipelines/``, or a path. backend: auto (triton on a GPU, reference
     without), triton, reference or interpret. stages: folders with stages of your own. memory_budget: bytes that
-    a call may keep for its backward pass, in place of the file's ``recompute`` marks.
+    a call may keep for its backward pass, in place of the file's ``recompute`` marks; under torch.compile, where sizes
+    have no numbers, any budget means that everything is rebuilt.
     Raises ChunkwiseError, with every error of the file.
     """
     return Op(read_spec(find_pipeline(pipeline)), find_stages(stages), backend, memory_budget)

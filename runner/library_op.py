@@ -47,8 +47,9 @@ class LibraryOp:
         self.required = tuple(each for each, entry in op.spec.inputs.items() if not entry.optional)
         self.trained = tuple(each for each in self.inputs if op.whole.inputs[each].dtype != "int")
         outputs = op.whole.outputs
-        self.values = tuple(dict.fromkeys([*outputs.values(), *may_be_kept(op.whole)]))
-        self.first = {source: next(o for o in outputs if outputs[o] == source) for source in dict.fromkeys(outputs.values())}
+        kept = may_be_kept(op.whole) if op.memory_budget is None else []
+        self.values = tuple(dict.fromkeys([*outputs.values(), *kept]))
+        self.first = {source: next(o for o in outputs if outputs[o] == source) for source in outputs.values()}
         self.sources = tuple(
             (output, self.values.index(source), len(op.whole.values[source].axes)) for output, source in outputs.items()
         )
@@ -101,7 +102,8 @@ class LibraryOp:
     def run(self, *args):
         tensors, params, cu_seqlens, seqlens, outputs, gradients = self.read(args)
         call = self.op.bind({**tensors, **params}, cu_seqlens, seqlens, outputs)
-        joint, _, results = run_forward(call, gradients)
+        joint = self.joint(call.graph, gradients, outputs)
+        _, results = run_forward(call, joint)
         found = {value: results[name] for name, value in call.wanted.items()}
         found |= {name: results[name] for name in joint.kept}
         like = next(x for x in tensors.values() if x is not None)
@@ -133,8 +135,10 @@ class LibraryOp:
         return tensors, params, cu_seqlens, seqlens if lengths is None else lengths, *rest
 
     def joint(self, graph: Graph, gradients, outputs) -> Graph:
+        """Which stages a memory budget would have rebuilt depends on sizes, and those are symbols here: all of them."""
         there = [name for name in outputs if graph.outputs[name]]
-        return self.op.joint_graph(graph.absent, frozenset(gradients), frozenset(there))
+        rebuilt = None if self.op.memory_budget is None else frozenset(self.op.whole.nodes)
+        return self.op.joint_graph(graph.absent, frozenset(gradients), frozenset(there), rebuilt)
 
     def keep(self, ctx, inputs, output) -> None:
         """What autograd keeps of a forward call: the arguments of the backward op."""
@@ -188,8 +192,10 @@ class LibraryOp:
         graph, like = self.op.graph(frozenset(absent)), next(iter(cotangents.values()))
         sizes, nothing = dict(zip(axes_of(graph), lengths)), dict.fromkeys(self.inputs)
         call = self.op.call(graph, nothing, params, sizes, cu_seqlens, seqlens, io, like.device, {})
-        found = run_backward(call, gradients, kept, cotangents)
-        return packed(found[name] if found.get(name) is not None else self.nothing(name, like, io) for name in self.trained)
+        found = run_backward(call, self.joint(graph, gradients, cotangents), kept, cotangents)
+        return packed(
+            found[name] if found.get(name) is not None else self.nothing(name, like, io) for name in self.trained
+        )
 
     def fake_backward(self, *args):
         cotangents, _, _, cu_seqlens, seqlens, lengths, io, absent, gradients = self.read_backward(args)

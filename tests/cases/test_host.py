@@ -1,0 +1,64 @@
+"""What the host hands to the compiler: C3, C9, D8. Launches are data, so no GPU is needed to look at them."""
+
+import pytest
+import torch
+from support.one_stage import STAGES
+from support.ops import PIPELINES, check, inputs, op
+
+from chunkwise.runner.dtypes import IO_DTYPES
+from chunkwise.runner.meta_launches import FORMS, meta_launches
+
+AXES = dict(B=2, T=100, H=2, HV=4, K=64, V=64, C=64)
+LONGER = dict(B=3, T=1000, H=16, HV=48)
+
+
+def launchers(stage):
+    yield from ((each, False) for each in stage.launchers)
+    yield from ((each, True) for each in stage.vjp_launchers)
+
+
+def launches(name, io, axes, form):
+    """Every kernel launch of a stage and its gradient, for every configuration that ships for an H200."""
+    stage = STAGES[name]
+    for launcher, backward in launchers(stage):
+        for config in launcher.configs({**axes, "N": axes["B"], "NT": 1}, "sm_90"):
+            yield from meta_launches(stage.contract, launcher, backward, axes, io, form, config)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", STAGES)
+def test_c9_lengths_and_counts_compile_nothing_anew(name, form):
+    """T, B, H and HV stand in no compile-time value, and no number is specialised on."""
+    pytest.importorskip("triton")
+    found = list(launches(name, torch.bfloat16, AXES, form))
+    for launch, other in zip(found, launches(name, torch.bfloat16, {**AXES, **LONGER}, form), strict=True):
+        kernel = launch.kernel
+        assert (kernel, launch.constexprs) == (other.kernel, other.constexprs)
+        assert (launch.num_warps, launch.num_stages) == (other.num_warps, other.num_stages)
+        numbers = {each for each, x in launch.args.items() if isinstance(x, (int, float))}
+        frozen = {each.name for each in kernel.params if each.do_not_specialize}
+        assert numbers <= frozen, f"{kernel.__name__} specialises on {sorted(numbers - frozen)}"
+        assert not {"B", "T", "N", "NT", "H", "HV"} & set(launch.constexprs)
+    assert found or not STAGES[name].launchers
+
+
+@pytest.mark.parametrize("name", STAGES)
+def test_d8_float32_products_are_ieee(name):
+    """The precision of every product is said in so many words, whatever PyTorch's own switches are set to."""
+    pytest.importorskip("triton")
+    for form in FORMS:
+        for launch in launches(name, torch.float32, AXES, form):
+            assert launch.constexprs.get("PRECISION", "ieee") == "ieee"
+            named = {each.name for each in launch.kernel.params}
+            assert "tl.dot" not in launch.kernel.src or "PRECISION" in named
+
+
+@pytest.mark.parametrize("io", IO_DTYPES.values(), ids=str)
+@pytest.mark.parametrize("name", PIPELINES)
+def test_c3_a_scale_of_one(name, io):
+    """1, as a float and as an int, is a scale like any other."""
+    an_op = op(name)
+    given = inputs(an_op, io, B=1, H=1, HV=1, K=16, V=24)
+    for scale in (1.0, 1, 0.999):
+        check(an_op, given, params={"scale": scale})
+    assert torch.equal(an_op(**given, scale=1).o, an_op(**given, scale=1.0).o)

@@ -100,7 +100,10 @@ def reasons(got, err, budget, slice_err, slice_budget, condition, cap) -> str:
     if not (math.isfinite(budget) and math.isfinite(slice_budget)):
         return "the budget itself is not finite"
     if condition > cap:
-        return f"ill-conditioned input: the rounding model itself is off by {condition:.1e}, cap {cap:.1e}"
+        return (
+            f"the references themselves, rounded, are off by {condition:.1e}, cap {cap:.1e}: a reference or vjp is wrong, "
+            "or the input ill-conditioned"
+        )
     if err > budget:
         return f"off by {err:.1e} as a whole, budget {budget:.1e}"
     if slice_err > slice_budget:

@@ -67,6 +67,7 @@ STAGE_CONTRACT = "CW502"
 STAGE_SIGNATURE = "CW503"
 STAGE_TWICE = "CW504"
 STAGE_FOLDER = "CW505"
+STAGE_FAILED = "CW506"
 
 USAGE = "CW601"
 BAD_AXES = "CW602"
@@ -146,6 +147,7 @@ CODES = {
     STAGE_SIGNATURE: Code("stage function does not take the contract's names", REFUSED),
     STAGE_TWICE: Code("two stages of one name", REFUSED),
     STAGE_FOLDER: Code("no such folder of stages", REFUSED),
+    STAGE_FAILED: Code("stage of your own failed", REFUSED),
     USAGE: Code("command line", REFUSED),
     BAD_AXES: Code("bad axis sizes", REFUSED),
     BAD_SEQLENS: Code("bad sequence lengths", REFUSED),

@@ -288,6 +288,12 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
         "chunkwise list --stages my_stages/twice.py",
         "Pass the folder that holds the stage files.",
     ),
+    codes.STAGE_FAILED: (
+        "The reference or vjp of a stage from outside the checkout raised an exception, or gave something that its "
+        "contract does not have: no mapping, an output too few, another shape. The place is in the stage file.",
+        'return x * 2                              # in place of return {"y": x * 2}',
+        "Correct the stage file. A reference gives every output of the contract by name, in the shape of its port.",
+    ),
     codes.USAGE: (
         "The command line does not say what to do, or two of its parts exclude each other.",
         "chunkwise run",

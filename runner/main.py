@@ -12,12 +12,11 @@ from pathlib import Path
 from . import codes, commands
 from .errors import ChunkwiseError, Diagnostic
 from .hints import nearest
+from .memory import out_of_memory
 from .outcome import Outcome, show
 
 INTERRUPTED = 130
 """What shells give a program that Ctrl-C ended."""
-OUT_OF_MEMORY = re.compile("can't allocate memory|not enough memory|Storage size calculation overflowed")
-"""What PyTorch says on a CPU, where it raises a plain RuntimeError."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -86,7 +85,7 @@ def interpret_here(argv: list[str]) -> None:
 
 def diagnosed(error: Exception) -> Diagnostic:
     """What is not a user's mistake: out of memory, or a fault of chunkwise, with its traceback in a file."""
-    if type(error).__name__ in ("OutOfMemoryError", "MemoryError") or OUT_OF_MEMORY.search(str(error)):
+    if out_of_memory(error):
         first = str(error).splitlines()[0] if str(error) else "out of memory"
         return Diagnostic(
             codes.OUT_OF_MEMORY, first, help="take a smaller workload, or --axes with a smaller B, T or H"

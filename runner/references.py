@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 
 from ..stages._seqs import Seqs
+from .call_reference import call_reference
 from .dtypes import port_dtype
 from .graph import Node
 
@@ -27,15 +28,17 @@ def run_reference(
         if node.stage.is_vjp:
             named["needs"] = frozenset(port.removeprefix("d_") for port in node.outputs)
         if not seqs.packed:
-            return node.stage.reference(**cast, **named)
-        return over_sequences(node, cast, named, seqs)
+            return call_reference(node, cast, named, keywords)
+        return over_sequences(node, cast, named, keywords, seqs)
 
 
 def upcast(x: torch.Tensor | None, compute: torch.dtype) -> torch.Tensor | None:
     return x.to(compute) if x is not None and x.is_floating_point() else x
 
 
-def over_sequences(node: Node, inputs: Tensors, named: Mapping[str, float], seqs: Seqs) -> Tensors:
+def over_sequences(
+    node: Node, inputs: Tensors, named: Mapping[str, float], keywords: Mapping[str, float], seqs: Seqs
+) -> Tensors:
     """Each sequence alone, joined again; rows and slots past the last sequence are 0.
 
     An output without a token, chunk or sequence axis (a gradient of a per-head constant) is summed.
@@ -46,10 +49,15 @@ def over_sequences(node: Node, inputs: Tensors, named: Mapping[str, float], seqs
         slots = -(-length // seqs.C)
         place = {"T": (start, length), "NT": (slot, slots), "N": (n, 1)}
         cut = {name: take(x, axes_of(node, contract.inputs[name]), place) for name, x in inputs.items()}
-        parts.append(node.stage.reference(**cut, **named))
+        own = {axis: place[term][1] for axis, term in node.axes.items() if term in place}
+        parts.append(call_reference(node, cut, named, {**keywords, **own}))
         start, slot = start + length, slot + slots
     rest = {"T": seqs.T - start, "NT": seqs.NT - slot, "N": 0}
-    return {name: join([part[name] for part in parts], axes_of(node, port), rest) for name, port in contract.outputs.items() if name in parts[0]}
+    return {
+        name: join([part[name] for part in parts], axes_of(node, port), rest)
+        for name, port in contract.outputs.items()
+        if name in parts[0]
+    }
 
 
 def axes_of(node: Node, port) -> tuple:

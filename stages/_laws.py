@@ -4,6 +4,8 @@
     unit_norm(K)                              L2 norm over the axis at most 1: 1 for a row that carries
                                               something, 0 for padding
     non_increasing(T in chunk)                starts at 0 or below and never rises along T inside a chunk
+    retention_slopes(HV)                      log(1 - 2^(-5 - h)) for value head h
+    lightning_slopes(HV)                      -(8 / HV) (1 - layer / layers) h for value head h of some layer
 
 One law serves three times: it shapes generated inputs (``sample``), finds a violation at run time
 (``violations``), and stands in the documentation (``Law.words``).
@@ -14,13 +16,20 @@ from dataclasses import dataclass
 
 import torch
 
+from . import _slopes
+
 INF = float("inf")
+SLOPES = {
+    "retention_slopes": ("log(1 - 2^(-5 - h))", _slopes.retention_slopes, _slopes.retention_violations),
+    "lightning_slopes": ("-(8 / {HV}) (1 - layer / layers) h", _slopes.lightning_slopes, _slopes.lightning_violations),
+}
+"""Kind of a law on a tensor with one value per head -> (formula, its values, where given ones differ)."""
 NUMBER = r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
 
 
 @dataclass(frozen=True)
 class Law:
-    """kind: interval, unit_norm or non_increasing. axis: the axis it speaks of, for the latter two."""
+    """kind: interval, unit_norm, non_increasing or one of SLOPES. axis: the axis it speaks of, for all but intervals."""
 
     kind: str
     text: str
@@ -35,13 +44,15 @@ class Law:
             return f"every value is {self.text}" if ".." not in self.text else f"every value lies in {self.text}"
         if self.kind == "unit_norm":
             return f"the L2 norm over {self.axis} is 1 (0 for a padding row)"
+        if self.kind in SLOPES:
+            return f"the value is {SLOPES[self.kind][0].format(HV=self.axis)} at place h of {self.axis}"
         return f"along {self.axis} inside a chunk, values start at 0 or below and never rise"
 
     def implies(self, other: "Law") -> bool:
         if self.kind == other.kind == "interval":
             above = self.low > other.low or (self.low == other.low and self.open_low >= other.open_low)
             return above and self.high <= other.high
-        if self.kind == "non_increasing" and other.kind == "interval":
+        if self.kind in ("non_increasing", *SLOPES) and other.kind == "interval":
             return other.low == -INF and other.high >= 0
         return self.kind == other.kind and self.axis == other.axis
 
@@ -61,10 +72,15 @@ def parse(text: str) -> Law | None:
         return Law("unit_norm", text, axis=found[1])
     if found := re.fullmatch(r"non_increasing\((\w+) in chunk\)", text):
         return Law("non_increasing", text, axis=found[1])
+    if found := re.fullmatch(rf"({'|'.join(SLOPES)})\((\w+)\)", text):
+        return Law(found[1], text, axis=found[2])
     return None
 
 
-FORMS = ("<= x", ">= x", "> x", "x..y", "unit_norm(AXIS)", "non_increasing(AXIS in chunk)")
+FORMS = (
+    "<= x", ">= x", "> x", "x..y", "unit_norm(AXIS)", "non_increasing(AXIS in chunk)",
+    *(f"{kind}(AXIS)" for kind in SLOPES),
+)  # fmt: skip
 
 
 def violations(law: Law, x: torch.Tensor, axes: tuple[str, ...], C: int) -> torch.Tensor:
@@ -76,6 +92,8 @@ def violations(law: Law, x: torch.Tensor, axes: tuple[str, ...], C: int) -> torc
     if law.kind == "unit_norm":
         slack = 4 * torch.finfo(x.dtype).eps
         return ~(x.double().norm(dim=dim, keepdim=True) <= 1 + slack).expand_as(x)
+    if law.kind in SLOPES:
+        return SLOPES[law.kind][2](x.movedim(dim, -1)).movedim(-1, dim)
     moved = x.movedim(dim, 0)
     rises = torch.zeros_like(moved, dtype=torch.bool)
     inside = (torch.arange(len(moved), device=x.device) % C != 0)[1:].view(-1, *[1] * (x.dim() - 1))
@@ -85,6 +103,10 @@ def violations(law: Law, x: torch.Tensor, axes: tuple[str, ...], C: int) -> torc
 
 def sample(law: Law, noise: torch.Tensor, axes: tuple[str, ...]) -> torch.Tensor:
     """Values that keep the law, shaped from standard normal noise [axes]."""
+    if law.kind in SLOPES:
+        moved = noise.movedim(axes.index(law.axis), -1)
+        slopes = SLOPES[law.kind][1](moved.shape[-1], device=noise.device, dtype=noise.dtype)
+        return slopes.expand(moved.shape).movedim(-1, axes.index(law.axis))
     if law.kind == "unit_norm":
         return torch.nn.functional.normalize(noise, dim=axes.index(law.axis))
     if law.kind == "non_increasing":

@@ -27,7 +27,7 @@ def run_reference(
         named = {name: keywords[name] for name in node.stage.reference_keywords}
         if node.stage.is_vjp:
             named["needs"] = frozenset(port.removeprefix("d_") for port in node.outputs)
-        if not seqs.packed:
+        if not seqs.packed or not any(by_sequence(node, port) for port in node.stage.contract.inputs.values()):
             return call_reference(node, cast, named, keywords)
         return over_sequences(node, cast, named, keywords, seqs)
 
@@ -63,6 +63,11 @@ def over_sequences(
 def axes_of(node: Node, port) -> tuple:
     """A port's axes under the pipeline's names."""
     return tuple(node.axes.get(axis, axis) for axis in port.axes)
+
+
+def by_sequence(node: Node, port) -> bool:
+    """Whether a port holds something of each sequence; a constant of the model, or its gradient, does not."""
+    return not {"T", "NT", "N"}.isdisjoint(axes_of(node, port))
 
 
 def take(x: torch.Tensor | None, axes: tuple, place: Mapping[str, tuple[int, int]]) -> torch.Tensor | None:

@@ -29,7 +29,7 @@ NUMBER = r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
 
 @dataclass(frozen=True)
 class Law:
-    """kind: interval, unit_norm, non_increasing or one of SLOPES. axis: the axis it speaks of, for all but intervals."""
+    """kind: interval, unit_norm, non_increasing or one of SLOPES. axis: what all but intervals speak of."""
 
     kind: str
     text: str

@@ -176,25 +176,35 @@ def gate(v, g, g_gamma):
     return g_gamma.expand(v.shape[:3])
 
 
-def host_lengths(cu_seqlens_cpu) -> tuple[int, ...] | None:
-    """The lengths that a host copy of cu_seqlens holds."""
+def host_lengths(cu_seqlens_cpu) -> tuple[int, ...] | torch.Tensor | None:
+    """The lengths that a host copy of cu_seqlens holds; under torch.compile as a tensor, whatever their number."""
     if cu_seqlens_cpu is None:
         return None
     if isinstance(cu_seqlens_cpu, torch.Tensor) and cu_seqlens_cpu.device.type != "cpu":
         fail(f"cu_seqlens_cpu is on {cu_seqlens_cpu.device}, it must be on the CPU", "pass it as cu_seqlens")
     check_tensor(cu_seqlens_cpu, torch.device("cpu"))
-    return tensor_lengths(cu_seqlens_cpu)
+    return cu_seqlens_cpu.diff() if torch.compiler.is_compiling() else tensor_lengths(cu_seqlens_cpu)
 
 
 def loaded(pipeline: str, chunk_size: int) -> Op:
     """The op with this chunk length, loaded at its first use."""
     if not isinstance(chunk_size, int) or chunk_size not in CHUNK_SIZES:
         fail(f"chunk_size must be one of {', '.join(map(str, CHUNK_SIZES))}, it is {chunk_size!r:.40}")
+    # the number itself, where the compiler holds a symbol
+    chunk_size = CHUNK_SIZES[CHUNK_SIZES.index(chunk_size)]
+    prepare(pipeline, chunk_size)
+    return _ops[pipeline, chunk_size]
+
+
+def prepare(pipeline: str, chunk_size: int) -> None:
     with _lock:
-        key = (pipeline, chunk_size)
-        if key not in _ops:
-            _ops[key] = load(pipeline).with_axes({"C": chunk_size})
-        return _ops[key]
+        if (pipeline, chunk_size) not in _ops:
+            _ops[pipeline, chunk_size] = load(pipeline).with_axes({"C": chunk_size})
+
+
+# under torch.compile it runs while the compiler reads the code; torch.compiler.assume_constant_result sets the same
+# mark, but imports the compiler (3 s) to do so
+prepare._dynamo_marked_constant = True
 
 
 def refuse(function: Callable, others: Mapping) -> None:

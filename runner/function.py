@@ -60,6 +60,8 @@ def load(
     have no numbers, any budget means that everything is rebuilt.
     Raises ChunkwiseError, with every error of the file.
     """
+    if torch.compiler.is_dynamo_compiling():
+        raise RuntimeError("error[CW601]: load inside compiled code: load the op before, and call it inside")
     return Op(read_spec(find_pipeline(pipeline)), find_stages(stages), backend, memory_budget)
 
 

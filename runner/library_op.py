@@ -55,9 +55,7 @@ class LibraryOp:
         )
         self.forward = define(name, self.schema(), self.run, self.fake)
         self.backward = define(f"{name}_backward", self.backward_schema(), self.run_backward, self.fake_backward)
-        torch.library.register_autograd(
-            f"chunkwise::{name}", self.derivative, setup_context=self.keep, lib=_library
-        )
+        torch.library.register_autograd(f"chunkwise::{name}", self.derivative, setup_context=self.keep, lib=_library)
 
     def schema(self) -> str:
         tensors = [f"Tensor{'' if name in self.required else '?'} {name}" for name in self.inputs]
@@ -89,15 +87,21 @@ class LibraryOp:
         return {name: found[at] for name, at, rank in self.sources if name in names and found[at].dim() == rank}
 
     def check_names(self, given: Mapping, outputs) -> None:
-        """Raises what an eager call would."""
-        wrong = [name for name in given if name not in self.inputs and name not in self.params]
-        wrong += [name for name in self.required if given.get(name) is None]
-        wrong += [name for name in self.params if given.get(name) is not None and not is_number(given[name])]
-        if wrong:
-            self.op.split(given)
-        known = [name for name, _, _ in self.sources]
-        if outputs is not None and (isinstance(outputs, str) or any(name not in known for name in outputs)):
-            self.op.wanted(outputs)
+        """The mistakes that no op could be called with; the compiler shows a TypeError's text, but not our errors."""
+        for each in given:
+            if each not in self.inputs and each not in self.params:
+                raise TypeError(f"error[CW604]: {self.op.spec.name} takes no {each}")
+        for each in self.required:
+            if given.get(each) is None:
+                raise TypeError(f"error[CW604]: the input {each} is missing")
+        for each in self.params:
+            if given.get(each) is not None and not is_number(given[each]):
+                raise TypeError(f"error[CW604]: the param {each} must be a number")
+        if isinstance(outputs, str):
+            raise TypeError("error[CW604]: outputs must be a list of names, it is a text")
+        for each in outputs or ():
+            if each not in self.op.result._fields:
+                raise TypeError(f"error[CW604]: {self.op.spec.name} has no output {each}")
 
     def run(self, *args):
         tensors, params, cu_seqlens, seqlens, outputs, gradients = self.read(args)

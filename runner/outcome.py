@@ -74,8 +74,8 @@ def print_text(parts: Sequence) -> None:
 class Progress:
     """What long work is doing, on stderr: one line that changes on a terminal, plain lines elsewhere."""
 
-    def __init__(self, stream=sys.stderr):
-        self.stream, self.live = stream, stream.isatty()
+    def __init__(self):
+        self.stream, self.live = sys.stderr, sys.stderr.isatty()
 
     def __call__(self, text: str) -> None:
         if self.live:

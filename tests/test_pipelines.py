@@ -23,9 +23,10 @@ def test_dtypes(name, io, seqlens):
 
 
 @pytest.mark.parametrize("seqlens", [None, RAGGED], ids=["plain", "packed"])
-@pytest.mark.parametrize("name,absent", [(name, absent) for name in PIPELINES for absent in absences(name)])
-def test_absent_inputs(name, absent, seqlens):
-    check(op(name), inputs(op(name), torch.bfloat16, seqlens=seqlens, absent=absent), seqlens=seqlens)
+@pytest.mark.parametrize("name", PIPELINES)
+def test_absent_inputs(name, seqlens):
+    for absent in absences(name):
+        check(op(name), inputs(op(name), torch.bfloat16, seqlens=seqlens, absent=absent), seqlens=seqlens)
 
 
 @pytest.mark.parametrize("io", [torch.float32, torch.bfloat16], ids=str)

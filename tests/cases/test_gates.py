@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.ops import GATED, check, definition, inputs, op, same_bits
+from support.ops import GATED, OPS, check, definition, inputs, op, same_bits
 
 RESET = -3e37
 DTYPES = [torch.float32, torch.bfloat16]
@@ -114,6 +114,14 @@ def test_n13_identical_tokens(same, beta, gate, io):
     check(an_op, given, case="equal_keys")
 
 
+@pytest.mark.parametrize("A_log,a", [(90.0, 50.0), (3e38, 1.0), (-3e38, 1.0), (0.0, -3e38), (100.0, -100.0)])
+def test_n17_gates_at_the_ends_of_float32(A_log, a):
+    an_op = op("qwen3_next_gdn")
+    given = inputs(an_op, T=30, K=16, V=24)
+    given["A_log"], given["dt_bias"] = torch.full([4], A_log), torch.zeros(4)
+    check(an_op, {**given, "a": torch.full_like(given["a"], a)})
+
+
 def test_n17_a_gate_of_inf_times_zero():
     """A_log = 100, a = -200, bias 0: the decay is 1."""
     an_op = op("qwen3_next_gdn")
@@ -139,7 +147,7 @@ def test_n21_normalisation_of_short_rows(amplitude, io):
 
 
 @pytest.mark.parametrize("io", DTYPES, ids=str)
-@pytest.mark.parametrize("name", ["gated_delta", "delta_rule", "simple_gla", "qwen3_next_gdn"])
+@pytest.mark.parametrize("name", OPS)
 def test_n22_rows_of_zeros(name, io):
     """A padding row, q and k exactly 0: its output is exactly 0 and what it carries as v reaches no other row."""
     an_op, rows = op(name), [0, 5, 33, 69]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from support.one_stage import STAGES
-from support.ops import PIPELINES, check, inputs, op
+from support.ops import OPS, check, inputs, op
 
 from chunkwise.runner.dtypes import IO_DTYPES
 from chunkwise.runner.meta_launches import FORMS, meta_launches
@@ -54,7 +54,7 @@ def test_d8_float32_products_are_ieee(name):
 
 
 @pytest.mark.parametrize("io", IO_DTYPES.values(), ids=str)
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", OPS)
 def test_c3_a_scale_of_one(name, io):
     """1, as a float and as an int, is a scale like any other."""
     an_op = op(name)

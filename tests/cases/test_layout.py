@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from support.ops import PIPELINES, check, close, inputs, op, refusal, same_bits
+from support.ops import OPS, check, close, inputs, op, refusal, same_bits
 
 from chunkwise.runner import codes, load
 
@@ -50,7 +50,7 @@ def strided(x, how):
 
 
 @pytest.mark.parametrize("how", ["transposed", "sliced", "expanded"])
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", OPS)
 def test_l6_views(name, how):
     """Transposed, sliced and expanded inputs give the bits that contiguous ones give."""
     an_op = op(name)
@@ -61,7 +61,7 @@ def test_l6_views(name, how):
         assert same_bits(found, expected)
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", OPS)
 def test_l6_an_expanded_output_gradient(name):
     """The gradient of a sum has stride 0."""
     an_op = op(name)
@@ -74,7 +74,7 @@ def test_l6_an_expanded_output_gradient(name):
 
 
 @pytest.mark.parametrize("seqlens", [None, (33, 0, 37)], ids=["plain", "packed"])
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", OPS)
 def test_l12_inputs_stay_as_they_are(name, seqlens):
     an_op = op(name)
     given = inputs(an_op, torch.bfloat16, seqlens=seqlens)
@@ -86,7 +86,7 @@ def test_l12_inputs_stay_as_they_are(name, seqlens):
     assert cu_seqlens is None or torch.equal(cu_seqlens, ends)
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", OPS)
 def test_l12_nothing_stored_that_was_not_asked_for(name):
     an_op = op(name)
     given = inputs(an_op)
@@ -98,7 +98,7 @@ def test_l12_nothing_stored_that_was_not_asked_for(name):
     assert all(step.outputs.get("h") is None for step in alone.steps)
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", OPS)
 def test_l13_every_optional_input_has_its_effect(name):
     an_op = op(name)
     given = inputs(an_op)
@@ -109,7 +109,7 @@ def test_l13_every_optional_input_has_its_effect(name):
         assert not torch.equal(an_op(**{**given, each: None}).o, everything.o), each
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", OPS)
 def test_l13_every_param_has_its_effect(name):
     an_op = op(name)
     given = inputs(an_op, torch.float64)
@@ -128,7 +128,7 @@ def test_l13_what_is_not_known_is_refused():
     assert refusal(load("gated_delta", backend="cuda"), **given)[0].code == codes.USAGE
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", OPS)
 def test_l5_no_transposed_state_passes(name):
     an_op = op(name)
     given = inputs(an_op)
@@ -140,7 +140,7 @@ def test_l5_no_transposed_state_passes(name):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", OPS)
 def test_d2_mixed_dtypes_are_refused_by_name(name):
     an_op = op(name)
     given = inputs(an_op, torch.bfloat16)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.ops import PIPELINES, check, inputs, op, refusal, same_bits
+from support.ops import OPS, check, inputs, op, refusal, same_bits
 
 from chunkwise.runner import codes
 from chunkwise.runner.budgets import judge
@@ -30,7 +30,7 @@ def sequence(given, an_op, n, lengths):
 
 
 @pytest.mark.parametrize("lengths", EMPTY, ids=str)
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", OPS)
 def test_v1_empty_sequences(name, lengths):
     """No rows of its own, and its final state is its initial state, or zero without one."""
     an_op = op(name)
@@ -44,7 +44,7 @@ def test_v1_empty_sequences(name, lengths):
 
 @pytest.mark.parametrize("io", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("rest", [1, 30, 200])
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", OPS)
 def test_v4_rows_past_the_last_sequence(name, rest, io):
     """They may hold anything; what comes out for them, and their gradients, is exactly 0."""
     lengths = (40, 0, 31)
@@ -73,7 +73,7 @@ def test_v10_chunk_states(name, C, lengths):
     given = inputs(an_op, seqlens=lengths, H=1, HV=2, K=16, V=24)
     h = an_op(**given, seqlens=lengths).h
     slot = 0
-    for n, length in enumerate(lengths):
+    for n in range(len(lengths)):
         alone = an_op(**sequence(given, an_op, n, lengths)).h
         assert same_bits(h[:, slot : slot + alone.shape[1]], alone)
         slot += alone.shape[1]
@@ -129,7 +129,7 @@ def test_v12_lengths_and_ends_that_speak_of_different_counts():
     assert found.code == codes.BAD_SEQLENS and "2 sequences" in found.message
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", OPS)
 def test_v13_no_initial_state(name):
     lengths = (30, 41, 5)
     an_op = op(name)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.ops import PIPELINES, check, close, inputs, op, refusal, same_bits
+from support.ops import OPS, check, close, inputs, op, refusal, same_bits
 
 from chunkwise.runner import codes
 
@@ -10,19 +10,19 @@ DTYPES = [torch.float32, torch.bfloat16]
 
 
 @pytest.mark.parametrize("K,V", [(48, 60), (60, 100), (100, 48), (3, 5)])
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", OPS)
 def test_e1_no_powers_of_two(name, K, V):
     check(op(name), inputs(op(name), torch.bfloat16, K=K, V=V))
 
 
 @pytest.mark.parametrize("K,V", [(96, 128), (160, 128), (192, 128), (256, 128), (256, 256), (300, 32)])
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", OPS)
 def test_e2_long_keys(name, K, V):
     check(op(name), inputs(op(name), torch.bfloat16, K=K, V=V, T=33, H=1, HV=1))
 
 
 @pytest.mark.parametrize("io", DTYPES, ids=str)
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", OPS)
 def test_e4_grouped_heads(name, io):
     """K = 80, V = 96, HV = 2 H and 3 H, states too."""
     for HV in (4, 6):
@@ -30,7 +30,7 @@ def test_e4_grouped_heads(name, io):
 
 
 @pytest.mark.parametrize("H,HV", [(2, 3), (4, 2), (2, 1)])
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", OPS)
 def test_e5_value_heads_that_are_no_multiple(name, H, HV):
     found = refusal(op(name), **inputs(op(name), H=H, HV=HV))
     assert {each.code for each in found} == {codes.CONSTRAINT}
@@ -39,20 +39,20 @@ def test_e5_value_heads_that_are_no_multiple(name, H, HV):
 
 @pytest.mark.parametrize("io", DTYPES, ids=str)
 @pytest.mark.parametrize("T", [1, 2, 8])
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", OPS)
 def test_e7_tiny(name, T, io):
     check(op(name), inputs(op(name), io, T=T, K=8, V=8))
 
 
 @pytest.mark.parametrize("C", [1, 40, 50, 200])
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", OPS)
 def test_e9_any_chunk_length_on_the_reference(name, C):
     """The kernels refuse these (tests/interpreted/test_memory.py)."""
     check(op(name, C), inputs(op(name, C), torch.bfloat16, T=90, B=1))
 
 
 @pytest.mark.parametrize("empty", [dict(T=0), dict(B=0), dict(T=0, B=0)], ids=str)
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", OPS)
 def test_e10_nothing_there(name, empty):
     an_op = op(name)
     given = {n: x.requires_grad_() for n, x in inputs(an_op, torch.bfloat16, **empty).items()}
@@ -66,7 +66,7 @@ def test_e10_nothing_there(name, empty):
 
 
 @pytest.mark.parametrize("C", [16, 32, 128])
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", OPS)
 def test_e14_one_answer_for_every_chunk_length(name, C):
     given = inputs(op(name), torch.bfloat16, T=150, B=1)
     result, other = op(name, C)(**given), op(name, 64)(**given)
@@ -76,13 +76,13 @@ def test_e14_one_answer_for_every_chunk_length(name, C):
 
 
 @pytest.mark.parametrize("T", [63, 500, 1000])
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", OPS)
 def test_s3_the_state_at_the_last_valid_row(name, T):
     check(op(name, 64), inputs(op(name, 64), torch.bfloat16, B=1, T=T, H=1, HV=1, K=16, V=24))
 
 
 @pytest.mark.parametrize("cut", [1, 64, 75])
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", OPS)
 def test_s12_two_halves(name, cut):
     """The second half starts from the first one's final state."""
     an_op = op(name)

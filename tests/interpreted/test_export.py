@@ -1,0 +1,13 @@
+"""Exported files on their kernels in the interpreter, against the op on the same kernels."""
+
+import pytest
+from support.exported import check_exported
+from support.ops import PIPELINES, inputs, op
+
+
+@pytest.mark.parametrize("seqlens", [None, (17, 0, 3)], ids=["plain", "packed"])
+@pytest.mark.parametrize("name", PIPELINES)
+def test_equals_the_op(name, seqlens, tmp_path):
+    found = op(name, 16, "interpret")
+    given = inputs(found, seqlens=seqlens, **(dict(B=1) | dict(T=21, H=1, HV=2, K=16, V=20)))
+    check_exported(found, "triton", given, tmp_path, dict(seqlens=seqlens) if seqlens else None)

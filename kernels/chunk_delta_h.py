@@ -30,13 +30,20 @@ def store_state(state, p_s, b_s, o_v, K: tl.constexpr, V: tl.constexpr, BK: tl.c
         tl.store(state + p_s + o_v[:, None] + o_k[None, :] * V, b_s[j].to(state.dtype.element_ty), mask=m_j)
 
 
+@triton.jit
+def channel_decay(b_end, i_chunk, o_k, K: tl.constexpr):
+    """2^b_end of the channels o_k, in the row of b_end of that number."""
+    return tl.exp2(tl.load(b_end + i_chunk * K + o_k, mask=o_k < K, other=0.0))
+
+
 @triton.jit(do_not_specialize=["T", "NT", "H", "HV"])
 def chunk_delta_h_kernel(
-    k, w, v, g, g_gamma, initial_state, h, v_new, final_state, cu_seqlens, chunk_offsets, T, NT, H, HV,
+    k, w, v, g, g_gamma, b_end, initial_state, h, v_new, final_state, cu_seqlens, chunk_offsets, T, NT, H, HV,
     K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """h = the state entering each chunk, v_new = v - w h (v itself without w), S <- 2^g_C S + (ga k)^T v_new.
 
+    With b_end [NT, HV, K], log2 decays of whole chunks, row d of S decays by 2^b_end_d instead, and k is taken as it is.
     One program owns BV value columns of one sequence's head. The state is held transposed, in tiles [BV, BK], so
     that the left operand of every product comes from registers and the right one straight from memory.
     """
@@ -82,6 +89,8 @@ def chunk_delta_h_kernel(
             o_k = j * BK + tl.arange(0, BK)
             m_ck = (o_c < n)[:, None] & (o_k < K)[None, :]
             b_k = tl.load(p_k + o_c[:, None] * (H * K) + o_k[None, :], mask=m_ck, other=0.0)
+            if b_end is not None:
+                b_decay = channel_decay(b_end, (slot + i_t) * HV + i_h, o_k, K)[None, :]
             b_next = b_next + (tl.dot(b_v.to(b_k.dtype), b_k, b_s[j] * b_decay, input_precision=PRECISION),)
         b_s = b_next
 

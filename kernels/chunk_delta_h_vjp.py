@@ -5,17 +5,19 @@ import triton.language as tl
 
 from ._chunks import chunk_rows, sequence_rows
 from ._decay import chunk_decay, to_chunk_end
-from .chunk_delta_h import load_state, store_state
+from .chunk_delta_h import channel_decay, load_state, store_state
 
 
 @triton.jit(do_not_specialize=["T", "NT", "H", "HV"])
 def chunk_delta_h_reverse_kernel(
-    k, w, g, g_gamma, d_h, d_v_new, d_final_state, d_v, d_s, d_initial_state, cu_seqlens, chunk_offsets, T, NT, H, HV,
+    k, w, g, g_gamma, b_end, d_h, d_v_new, d_final_state, d_v, d_s, d_initial_state, cu_seqlens, chunk_offsets,
+    T, NT, H, HV,
     K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """d_s = dS leaving each chunk; d_v = x = d_v_new + (ga k) dS; dS <- 2^g_C dS - w^T x + dh (no x without w).
 
-    One program owns BV value columns of one sequence's head; dS is held transposed, in tiles [BV, BK].
+    b_end: as in the forward scan. One program owns BV value columns of one sequence's head; dS is held transposed, in
+    tiles [BV, BK].
     """
     NK: tl.constexpr = (K + BK - 1) // BK
     NV: tl.constexpr = (V + BV - 1) // BV
@@ -61,9 +63,11 @@ def chunk_delta_h_reverse_kernel(
             b_j = b_ds[j]
             if (g is not None) or (g_gamma is not None):
                 b_j *= tl.exp2(b_gl)
+            o_k = j * BK + tl.arange(0, BK)
+            if b_end is not None:
+                b_j *= channel_decay(b_end, (slot + i_t) * HV + i_h, o_k, K)[None, :]
             b_j += b_dh[j].to(tl.float32)
             if w is not None:
-                o_k = j * BK + tl.arange(0, BK)
                 m_ck = (o_c < n)[:, None] & (o_k < K)[None, :]
                 b_w = tl.load(w + p_w + o_c[:, None] * (HV * K) + o_k[None, :], mask=m_ck, other=0.0)
                 b_j = tl.dot((-b_x).to(b_w.dtype), b_w, b_j, input_precision=PRECISION)
@@ -99,13 +103,15 @@ def value_cotangent(
 
 @triton.jit(do_not_specialize=["T", "NT", "R", "H", "HV"])
 def chunk_delta_h_write_vjp_kernel(
-    k, v_new, g, g_gamma, h, d_v_new, d_v, d_s, d_k, d_w, d_g, cu_seqlens, chunk_table, T, NT, R, H, HV,
+    k, v_new, g, g_gamma, b_end, h, d_v_new, d_v, d_s, d_k, d_w, d_g, d_b_end, cu_seqlens, chunk_table,
+    T, NT, R, H, HV,
     K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dk = sum over the group's heads of ga v_new dS^T, dw = -x h^T, and dg: BK key columns of a chunk's key head.
 
     d_v holds x, which is made again where it is None. d_g [K tiles, R rows, HV] takes each tile's share of
     t_i = <k_i, dk_i>: -ln2 t_i at its row, ln2 (sum of t + 2^g_C <h, dS>) at the last valid row, whose own t stays out.
+    d_b_end = ln2 2^b_end <h, dS> channel by channel, the product over V alone.
     """
     LN2: tl.constexpr = 0.6931471805599453
     NK: tl.constexpr = (K + BK - 1) // BK
@@ -142,13 +148,13 @@ def chunk_delta_h_write_vjp_kernel(
             o_cv = o_c[:, None] * (HV * V) + o_v[None, :]
             m_vk = (o_v < V)[:, None] & m_k[None, :]
             o_vk = o_v[:, None] + o_k[None, :] * V
-            if (d_k is not None) or (d_g is not None):
+            if (d_k is not None) or (d_g is not None) or (d_b_end is not None):
                 b_v = tl.load(v_new + p_v + o_cv, mask=m_cv, other=0.0)
                 b_ds = tl.load(d_s + p_s + o_vk, mask=m_vk, other=0.0)
                 b_dk_h = tl.dot(b_v, b_ds.to(b_v.dtype), b_dk_h, input_precision=PRECISION)
-            if (d_w is not None) or (d_g is not None):
+            if (d_w is not None) or (d_g is not None) or (d_b_end is not None):
                 b_h = tl.load(h + p_s + o_vk, mask=m_vk, other=0.0)
-            if d_g is not None:
+            if (d_g is not None) or (d_b_end is not None):
                 b_hds += tl.sum(b_h.to(tl.float32) * b_ds.to(tl.float32), axis=0)
             if d_w is not None:
                 if d_v is not None:
@@ -158,6 +164,9 @@ def chunk_delta_h_write_vjp_kernel(
                         k, d_v_new, d_s, p_k, p_v, p_s, b_ga, o_v, n, H, HV, K, V, C, BK, BV, PRECISION
                     ).to(b_h.dtype)  # fmt: skip
                 b_dw = tl.dot(b_x, b_h, b_dw, input_precision=PRECISION)
+        if d_b_end is not None:
+            b_hds *= LN2 * channel_decay(b_end, i_slot * HV + i_h, o_k, K)
+            tl.store(d_b_end + (i_slot * HV + i_h) * K + o_k, b_hds, mask=m_k)
         if d_w is not None:
             p_w = d_w + (row * HV + i_h) * K
             tl.store(p_w + o_c[:, None] * (HV * K) + o_k[None, :], (-b_dw).to(d_w.dtype.element_ty), mask=m_ck)

@@ -14,8 +14,8 @@ def scan_configs(axes, device):
     return [{**shared, "BV": BV, "num_warps": warps, "num_stages": stages} for BV, warps, stages in tiles]
 
 
-def state_scan(k, w, v, g, g_gamma, initial_state, h, v_new, final_state, *, C, seqs, config):
-    """The scan's one launch; without w the values pass uncorrected (chunk_h)."""
+def state_scan(k, w, v, g, g_gamma, initial_state, h, v_new, final_state, *, C, seqs, config, b_end=None):
+    """The scan's one launch; without w the values pass uncorrected (chunk_h); b_end [B, NT, HV, K]: a decay per channel."""
     from ..kernels.chunk_delta_h import chunk_delta_h_kernel
 
     (_, _, H, K), (_, T, HV, V) = k.shape, v.shape
@@ -24,7 +24,7 @@ def state_scan(k, w, v, g, g_gamma, initial_state, h, v_new, final_state, *, C, 
         chunk_delta_h_kernel,
         grid=(seqs.N * HV * ceil_div(V, BV),),
         args=dict(
-            k=k, w=w, v=v, g=g, g_gamma=g_gamma, initial_state=initial_state, h=h, v_new=v_new,
+            k=k, w=w, v=v, g=g, g_gamma=g_gamma, b_end=b_end, initial_state=initial_state, h=h, v_new=v_new,
             final_state=final_state, cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets,
             T=T, NT=seqs.NT, H=H, HV=HV,
         ),

@@ -69,28 +69,30 @@ def scan_vjp_configs(axes, device):
 
 def scan_vjp_launches(
     d_h, d_v_new, d_final_state, k, w, g, g_gamma, h, v_new, d_k, d_w, d_v, d_g, d_initial_state, d_s, dg_parts,
-    *, C, seqs, config,
+    *, C, seqs, config, b_end=None, d_b_end=None,
 ):  # fmt: skip
     """The reverse scan, then each chunk by itself, then the sum of d_g's parts; what nobody asked for is left out."""
-    by_chunk = d_k is not None or d_w is not None or d_g is not None
-    exits = d_s if d_k is not None or d_g is not None or d_v is None else None
+    gate = d_g is not None or d_b_end is not None
+    by_chunk = d_k is not None or d_w is not None or gate
+    exits = d_s if d_k is not None or gate or d_v is None else None
     launches = []
     if by_chunk or d_v is not None or d_initial_state is not None:
         launches.append(
             reverse_scan(
                 d_h, d_v_new, d_final_state, k, w, g, g_gamma, v_new, d_v, exits if by_chunk else None,
-                d_initial_state, C=C, seqs=seqs, config=config,
+                d_initial_state, b_end, C=C, seqs=seqs, config=config,
             )
         )  # fmt: skip
     if by_chunk:
         launches += write_vjp(
-            d_v_new, k, g, g_gamma, h, v_new, d_k, d_w, d_v, d_g, d_s, dg_parts, C=C, seqs=seqs, config=config
-        )
+            d_v_new, k, g, g_gamma, h, v_new, d_k, d_w, d_v, d_g, d_s, dg_parts, b_end, d_b_end,
+            C=C, seqs=seqs, config=config,
+        )  # fmt: skip
     return launches
 
 
 def reverse_scan(
-    d_h, d_v_new, d_final_state, k, w, g, g_gamma, v_new, d_v, d_s, d_initial_state, *, C, seqs, config
+    d_h, d_v_new, d_final_state, k, w, g, g_gamma, v_new, d_v, d_s, d_initial_state, b_end, *, C, seqs, config
 ):  # fmt: skip
     from ..kernels.chunk_delta_h_vjp import chunk_delta_h_reverse_kernel
 
@@ -100,8 +102,8 @@ def reverse_scan(
         chunk_delta_h_reverse_kernel,
         grid=(seqs.N * HV * ceil_div(V, BV),),
         args=dict(
-            k=k, w=w, g=g, g_gamma=g_gamma, d_h=d_h, d_v_new=d_v_new, d_final_state=d_final_state, d_v=d_v, d_s=d_s,
-            d_initial_state=d_initial_state, cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets,
+            k=k, w=w, g=g, g_gamma=g_gamma, b_end=b_end, d_h=d_h, d_v_new=d_v_new, d_final_state=d_final_state,
+            d_v=d_v, d_s=d_s, d_initial_state=d_initial_state, cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets,
             T=T, NT=seqs.NT, H=H, HV=HV,
         ),
         constexprs=dict(
@@ -112,7 +114,9 @@ def reverse_scan(
     )  # fmt: skip
 
 
-def write_vjp(d_v_new, k, g, g_gamma, h, v_new, d_k, d_w, d_v, d_g, d_s, dg_parts, *, C, seqs, config):
+def write_vjp(
+    d_v_new, k, g, g_gamma, h, v_new, d_k, d_w, d_v, d_g, d_s, dg_parts, b_end, d_b_end, *, C, seqs, config
+):  # fmt: skip
     from ..kernels.chunk_delta_h_vjp import chunk_delta_h_write_vjp_kernel
 
     (B, T, H, K), (HV, V) = k.shape, v_new.shape[2:]
@@ -123,8 +127,8 @@ def write_vjp(d_v_new, k, g, g_gamma, h, v_new, d_k, d_w, d_v, d_g, d_s, dg_part
         chunk_delta_h_write_vjp_kernel,
         grid=(B * seqs.NT * H * NK,),
         args=dict(
-            k=k, v_new=v_new, g=g, g_gamma=g_gamma, h=h, d_v_new=d_v_new, d_v=d_v, d_s=d_s, d_k=d_k, d_w=d_w,
-            d_g=gate, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table, T=T, NT=seqs.NT, R=B * T, H=H, HV=HV,
+            k=k, v_new=v_new, g=g, g_gamma=g_gamma, b_end=b_end, h=h, d_v_new=d_v_new, d_v=d_v, d_s=d_s, d_k=d_k,
+            d_w=d_w, d_g=gate, d_b_end=d_b_end, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table, T=T, NT=seqs.NT, R=B * T, H=H, HV=HV,
         ),
         constexprs=dict(K=K, V=V, C=C, BK=BK, BV=BV, PRECISION=precision(k.dtype)),
         num_warps=config["write_warps"],

@@ -1,0 +1,126 @@
+"""Gradient of the products between a chunk's rows under a decay per channel, and of the rows decayed to its ends."""
+
+import triton
+import triton.language as tl
+
+from ._chunks import chunk_rows
+from .intra import block_factors, block_mask, load_channels, store_channels
+
+
+@triton.jit
+def cast_dot(b_x, b_y, dtype: tl.constexpr, PRECISION: tl.constexpr):
+    """b_x b_y with operands of that dtype. Cotangents may leave fp16's range: tf32 has its digits and float32's range."""
+    if dtype == tl.float16:
+        return tl.dot(b_x.to(tl.float32), b_y, input_precision="tf32")
+    return tl.dot(b_x.to(dtype), b_y.to(dtype), input_precision=PRECISION)
+
+
+@triton.jit(do_not_specialize=["scale", "T", "NT", "R", "H", "HV"])
+def intra_vjp_kernel(
+    d_qk, d_kk, d_qg, d_kg, d_kb, d_b_end, q, k, beta, b, d_q, d_k, d_beta, d_b, scale, cu_seqlens, chunk_table,
+    T, NT, R, H, HV,
+    K: tl.constexpr, C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """BK channels of one chunk and key head: d_q, d_k summed over its value heads, d_b and d_beta of each.
+
+    For each size of blocks the same factors f as forward. With P = scale d_qk in the blocks' lower left quarters, the
+    second halves' rows take f (P (f k)) as d_q, the first halves' f (P^T (f q)) as d_k. For A_kk one product does
+    both: of d_kk in the lower left, (beta d_kk)^T in the upper right quarters, with f k. d_beta [K tiles, R rows, HV]
+    takes the tile's share. d_b: what a row reads counts for it, what it writes against it; pairs of a row with itself
+    do both and are left out.
+    """
+    LN2: tl.constexpr = 0.6931471805599453
+    NK: tl.constexpr = (K + BK - 1) // BK
+    pid = tl.program_id(0).to(tl.int64)
+    i_k = pid % NK
+    i_h = (pid // NK) % H
+    i_slot = pid // NK // H
+    i_n, bos, length, o_t = chunk_rows(i_slot, cu_seqlens, chunk_table, T, NT, C)
+    if i_n < 0:
+        return
+    n = tl.minimum(length - o_t, C)
+    row = bos + o_t
+    row_h = row * H + i_h
+    o_c = tl.arange(0, C)
+    m_c = o_c < n
+    o_k = i_k.to(tl.int32) * BK + tl.arange(0, BK)
+    b_q = load_channels(q + row_h * K, o_c, o_k, H * K, n, K)
+    b_k = load_channels(k + row_h * K, o_c, o_k, H * K, n, K)
+    b_dq = tl.zeros([C, BK], dtype=tl.float32)
+    b_dk = tl.zeros([C, BK], dtype=tl.float32)
+    o_A = o_c[:, None] * (tl.cast(HV, tl.int64) * C) + o_c[None, :]
+    o_At = o_c[None, :] * (tl.cast(HV, tl.int64) * C) + o_c[:, None]
+    m_low = m_c[:, None] & (o_c[:, None] > o_c[None, :])
+    m_up = m_c[None, :] & (o_c[:, None] < o_c[None, :])
+
+    for i_g in range(HV // H):
+        r = row * HV + i_h * (HV // H) + i_g
+        p_b = b + r * K
+        b_b = load_channels(p_b, o_c, o_k, HV * K, n, K)
+        b_beta = tl.zeros([C], dtype=tl.float32)
+        b_dbeta = tl.zeros([C], dtype=tl.float32)
+        b_read = tl.zeros([C, BK], dtype=tl.float32)
+        b_db = tl.zeros([C, BK], dtype=tl.float32)
+        if d_qk is not None:
+            b_P = tl.load(d_qk + r * C + o_A, mask=m_low, other=0.0)
+            b_Pt = tl.load(d_qk + r * C + o_At, mask=m_up, other=0.0)
+            b_own = scale * tl.load(d_qk + r * C + o_c * (tl.cast(HV, tl.int64) * C + 1), mask=m_c, other=0.0).to(tl.float32)
+            b_dk += b_own[:, None] * b_q
+        if d_kk is not None:
+            b_beta += tl.load(beta + r + o_c * HV, mask=m_c, other=0.0).to(tl.float32)
+            b_S = tl.load(d_kk + r * C + o_A, mask=m_low, other=0.0)
+            b_S += tl.load(d_kk + r * C + o_At, mask=m_up, other=0.0) * b_beta[None, :]
+        if (d_qk is not None) or (d_kk is not None):
+            for i_l in tl.static_range(LEVELS):
+                b_f = block_factors(p_b, b_b, o_c, o_k, HV * K, n, K, 2 << i_l)
+                b_kf = (b_k * b_f).to(b_k.dtype)
+                m_S = block_mask(o_c[:, None], o_c[None, :], 2 << i_l)
+                m_St = block_mask(o_c[None, :], o_c[:, None], 2 << i_l)
+                if d_qk is not None:
+                    b_x = tl.where(m_S, b_P, 0.0).to(b_k.dtype)
+                    b_read += scale * b_f * tl.dot(b_x, b_kf, input_precision=PRECISION)
+                    b_x = tl.where(m_St, b_Pt, 0.0).to(b_k.dtype)
+                    b_y = tl.dot(b_x, (b_q * b_f).to(b_k.dtype), input_precision=PRECISION)
+                    b_y *= scale * b_f
+                    b_dk += b_y
+                    b_db -= b_k * b_y
+                if d_kk is not None:
+                    b_y = b_f * cast_dot(tl.where(m_S | m_St, b_S, 0.0), b_k * b_f, b_k.dtype, PRECISION)
+                    m_read = ((o_c & (1 << i_l)) != 0)[:, None]
+                    b_dbeta += tl.sum(tl.where(m_read, b_k * b_y, 0.0), axis=1)
+                    b_y = tl.where(m_read, b_beta[:, None] * b_y, b_y)
+                    b_dk += b_y
+                    b_db += b_k * tl.where(m_read, b_y, -b_y)
+        if d_qg is not None:
+            b_y = load_channels(d_qg + r * K, o_c, o_k, HV * K, n, K)
+            b_read += scale * tl.exp2(b_b) * b_y
+        b_db += b_q * b_read
+        b_dq += b_read
+        if d_qk is not None:
+            b_dq += b_own[:, None] * b_k
+        if d_kb is not None:
+            b_y = load_channels(d_kb + r * K, o_c, o_k, HV * K, n, K)
+            b_y = tl.exp2(b_b) * b_y
+            b_dk += b_y
+            b_db += b_k * b_y
+        if d_kg is not None:
+            b_last = tl.load(p_b + (n - 1) * tl.cast(HV * K, tl.int64) + o_k, mask=o_k < K, other=0.0)
+            b_ga = tl.exp2(tl.where(m_c[:, None], b_last[None, :] - b_b, float("-inf")))
+            b_y = b_ga * load_channels(d_kg + r * K, o_c, o_k, HV * K, n, K)
+            b_dk += b_y
+            b_y = tl.where((o_c < n - 1)[:, None], b_k * b_y, 0.0)
+            b_db += tl.where((o_c == n - 1)[:, None], tl.sum(b_y, axis=0)[None, :], -b_y)
+        if d_b is not None:
+            b_db *= LN2
+            if d_b_end is not None:
+                p_end = d_b_end + (i_slot * HV + i_h * (HV // H) + i_g) * K + o_k
+                b_end = tl.load(p_end, mask=o_k < K, other=0.0)
+                b_db += tl.where((o_c == n - 1)[:, None], b_end[None, :], 0.0)
+            store_channels(d_b + r * K, b_db, o_c, o_k, HV * K, n, K)
+        if d_beta is not None:
+            tl.store(d_beta + i_k * R * HV + r + o_c * HV, b_dbeta, mask=m_c)
+
+    if d_q is not None:
+        store_channels(d_q + row_h * K, b_dq, o_c, o_k, H * K, n, K)
+    if d_k is not None:
+        store_channels(d_k + row_h * K, b_dk, o_c, o_k, H * K, n, K)

@@ -1,0 +1,48 @@
+"""``export``: the pipeline as one Python file that runs without the runner."""
+
+from pathlib import Path
+
+from .. import codes
+from ..errors import ChunkwiseError, Diagnostic
+from ..export import BACKENDS, export
+from ..function import load
+from ..outcome import Outcome
+from ._options import fixed_axes, read_axes, stage_folders
+
+NAME = "export"
+HELP = "write the pipeline as one plain Python file, with its gradient, that runs without the runner"
+
+
+def arguments(parser) -> None:
+    parser.add_argument("pipeline", metavar="PIPE", help="a name in pipelines/, or a path")
+    parser.add_argument("-o", "--out", default="-", metavar="FILE", help="where to write it; - prints it (by default)")
+    parser.add_argument("--backend", choices=BACKENDS, default="triton", help="triton (by default) or reference")
+    parser.add_argument("--outputs", metavar="o,final_state", help="what the function returns, all by default")
+    parser.add_argument("--without", default="", metavar="NAME", help="optional inputs that the function does not have")
+    parser.add_argument("--axes", default="", metavar="C=32", help="other sizes for axes that the pipeline fixes")
+    stage_folders(parser)
+
+
+def execute(args) -> Outcome:
+    op, axes = load(args.pipeline, stages=args.stages), read_axes(args.axes)
+    for name in axes:
+        if name not in op.spec.axes:
+            help = f"it fixes {', '.join(op.spec.axes) or 'none'}; other sizes are those of the tensors"
+            raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"--axes: {op.spec.name} does not fix {name}", help=help))
+    outputs = None if args.outputs is None else split(args.outputs)
+    text = export(fixed_axes(op, axes), args.backend, outputs, split(args.without))
+    if args.out == "-":
+        return Outcome({"pipeline": op.spec.name, "backend": args.backend, "text": text}, [text.removesuffix("\n")])
+    write(Path(args.out), text)
+    return Outcome({"pipeline": op.spec.name, "backend": args.backend, "files": [args.out]}, [f"wrote {args.out}"])
+
+
+def split(names: str) -> list[str]:
+    return [name.strip() for name in names.split(",") if name.strip()]
+
+
+def write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise ChunkwiseError(Diagnostic(codes.USAGE, f"{path} cannot be written: {error.strerror}")) from None

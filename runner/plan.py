@@ -1,5 +1,6 @@
 """A graph with numbers and a device: which implementation runs each node, with which configuration and buffers."""
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -126,6 +127,10 @@ def make_step(graph: Graph, node: Node, sizes, io, backend, device, needed: set[
 
 def buffer_of(value: Value, sizes: Mapping[str, int], io: torch.dtype) -> Buffer:
     return Buffer(shape(value.axes, sizes), port_dtype(value.dtype, io))
+
+
+def bytes_of(buffer: Buffer) -> int:
+    return math.prod(buffer.shape) * buffer.dtype.itemsize
 
 
 def scratch_buffer(port: Port, sizes: Mapping[str, int], io: torch.dtype) -> Buffer:

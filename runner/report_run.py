@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from .backward.keep import kept_bytes
 from .dtypes import name_of
 from .environment import environment
 from .function import Call
+from .plan import buffer_of, bytes_of
 from .report_verify import document as verify_document
 from .report_verify import summary
 from .timing import StageTiming, Timing, Timings
@@ -40,6 +42,7 @@ def document(report: RunReport) -> dict:
         "end_to_end_p80_ms": timings.end_to_end.p80_ms,
         "peak_mem_mb": timings.peak_mem_mb,
         "timed_by": timings.how,
+        "kept_for_backward_mb": {n: b / 1e6 for n, b in kept_bytes(timings.graph, call.sizes, call.io).items()},
         "verify": verify_document(report.verification)["verify"],
         "environment": environment(call.device),
         "files": [str(path) for path in report.files],
@@ -90,6 +93,7 @@ def run_lines(report: RunReport) -> list[str]:
     """What stands below the table."""
     timings = report.timings
     lines = [f"timed by {timings.how}: medians; each stage alone, then the whole op"]
+    lines += kept_lines(report)
     if timings.peak_mem_mb is not None:
         lines.append(f"peak memory {timings.peak_mem_mb:.0f} MB above the inputs")
     sizes = ", ".join(f"{axis}={size}" for axis, size in report.verification.sizes.items())
@@ -101,6 +105,26 @@ def run_lines(report: RunReport) -> list[str]:
     lines += [f"note: {note}" for note in (*report.notes, *timings.notes)]
     lines += [f"wrote {path}" for path in report.files]
     return lines
+
+
+def kept_lines(report: RunReport) -> list[str]:
+    """What is kept for backward, in MB, and what is rebuilt instead, in ms and in the MB that it saves."""
+    graph, call = report.timings.graph, report.call
+    if not graph.gradients:
+        return []
+    kept = kept_bytes(graph, call.sizes, call.io)
+    values = ", ".join(f"{name} {megabytes(size)}" for name, size in kept.items()) or "nothing but inputs and outputs"
+    lines = [f"kept for backward: {values}; {megabytes(sum(kept.values()))} in all"]
+    for stage in report.timings.stages:
+        if stage.phase == "rebuild":
+            saved = sum(bytes_of(buffer_of(graph.values[v], call.sizes, call.io)) for v in graph.nodes[stage.id].outputs.values())
+            origin = stage.id.removesuffix(".rebuild")
+            lines.append(f"rebuilt: {origin}, {milliseconds(stage.timing.median_ms)} ms for {megabytes(saved)} not kept")
+    return lines
+
+
+def megabytes(size: int) -> str:
+    return f"{size / 1e6:.3g} MB"
 
 
 def time_cells(timing: Timing) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from .execute import execute, run_step
 from .function import Call
 from .generate import make_cotangents
 from .graph import Graph
-from .plan import Plan, Step, buffer_of
+from .plan import Plan, Step, buffer_of, bytes_of
 from .sizes import number
 
 CACHE_BYTES = 256 * 2**20
@@ -126,14 +126,7 @@ def stage_timing(plan: Plan, step: Step, timing: Timing) -> StageTiming:
 def moved_bytes(plan: Plan, step: Step) -> int:
     """Each input read once, each output written once."""
     read = [buffer_of(plan.graph.values[name], plan.sizes, plan.io) for name in step.node.inputs.values() if name]
-    return sum(map(nbytes, read)) + sum(nbytes(b) for b in step.outputs.values() if b)
-
-
-def nbytes(b) -> int:
-    count = 1
-    for length in b.shape:
-        count *= length
-    return count * b.dtype.itemsize
+    return sum(map(bytes_of, read)) + sum(bytes_of(b) for b in step.outputs.values() if b)
 
 
 def summary(samples: list[float]) -> Timing:

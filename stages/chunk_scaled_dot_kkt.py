@@ -65,7 +65,7 @@ def configs(axes, device):
     tile = {"BK": 64, "BK_F32": 32}
     if axes["C"] == 128:
         return [tile | {"num_warps": 8, "num_stages": 2}]
-    return [tile | {"BK": 128, "num_warps": 4, "num_stages": 2}, tile | {"num_warps": 4, "num_stages": 2}]
+    return [tile | {"num_warps": 4, "num_stages": 2}, tile | {"BK": 128, "num_warps": 4, "num_stages": 2}]
 
 
 def launch(k, beta, g, A, *, C, seqs, config):

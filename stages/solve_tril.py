@@ -38,7 +38,7 @@ def vjp(d_Ai, Ai, *, needs, C):
 
 def configs(axes, device):
     warps = {16: 1, 32: 2, 64: 4, 128: 8}[axes["C"]]
-    return [{"num_warps": warps, "num_stages": 1}, {"num_warps": max(warps // 2, 1), "num_stages": 1}]
+    return [{"num_warps": max(warps // 2, 1), "num_stages": 1}, {"num_warps": warps, "num_stages": 1}]
 
 
 def inverse_precision(dtype):

@@ -27,18 +27,23 @@ def choose_recompute(
 ) -> frozenset[str]:
     """The stages to rebuild so that what is kept fits the budget (bytes).
 
-    From keeping everything, the stage that frees most bytes for its cost goes first. derive: ids of the stages to
-    rebuild -> graph. All rebuilt, nothing but inputs is read, so that some choice always fits.
+    From keeping everything, the stage that frees most bytes for its cost goes first; in the end, those that turned
+    out not to be needed are kept again. derive: ids of the stages to rebuild -> graph. With all rebuilt, nothing but
+    inputs is read, so that some choice always fits.
     """
+
+    def total(chosen: frozenset[str]) -> int:
+        return sum(kept_bytes(derive(chosen), sizes, io).values())
+
     chosen: frozenset[str] = frozenset()
-    graph = derive(chosen)
-    while sum(kept_bytes(graph, sizes, io).values()) > budget:
-        now = sum(kept_bytes(graph, sizes, io).values())
-        makers = dict.fromkeys(graph.values[name].producer for name in kept_bytes(graph, sizes, io))
-        gains = {id: now - sum(kept_bytes(derive(chosen | {id}), sizes, io).values()) for id in makers}
-        best = max(gains, key=lambda id: gains[id] / cost(graph, id, sizes, io))
-        chosen |= {best}
+    while (now := total(chosen)) > budget:
         graph = derive(chosen)
+        makers = dict.fromkeys(graph.values[name].producer for name in kept_bytes(graph, sizes, io))
+        gains = {id: now - total(chosen | {id}) for id in makers}
+        chosen |= {max(gains, key=lambda id: gains[id] / cost(graph, id, sizes, io))}
+    for id in sorted(chosen):
+        if total(chosen - {id}) <= budget:
+            chosen -= {id}
     return chosen
 
 
@@ -47,4 +52,5 @@ def cost(graph: Graph, id: str, sizes: Mapping[str, int], io: torch.dtype) -> fl
     node = graph.nodes[id]
     touched = [name for name in (*node.inputs.values(), *node.outputs.values()) if name]
     moved = sum(bytes_of(buffer_of(graph.values[name], sizes, io)) for name in touched)
-    return moved + number(node.stage.contract.flops, local_sizes(node, sizes)) / FLOPS_PER_BYTE
+    flops = number(f"flops of {node.stage.name}", node.stage.contract.flops, local_sizes(node, sizes), None)
+    return moved + flops / FLOPS_PER_BYTE

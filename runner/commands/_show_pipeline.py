@@ -16,7 +16,13 @@ def pipeline_text(graph: Graph) -> list:
     parts = [f"{spec.name}  ({shown_path(spec.file)})", *filter(None, (spec.summary, spec.source)), ""]
     parts += [input_table(graph), "", *plain_lines(spec)]
     parts += definition_lines(spec.definition)
-    return [*parts, stage_table(graph), "", output_table(graph), "", "io: the dtype that the inputs have in common"]
+    for phase in dict.fromkeys(node.phase for node in graph.nodes.values()):
+        parts += [stage_table(graph, phase), ""]
+    parts += [output_table(graph), ""]
+    if graph.gradients:
+        kept = ", ".join(graph.kept) or "nothing but inputs"
+        parts += [result_table(graph, "gradients", {f"d_{n}": v for n, v in graph.gradients.items()}), "", f"kept: {kept}"]
+    return [*parts, "io: the dtype that the inputs have in common"]
 
 
 def columns(*names: str) -> dict[str, str]:
@@ -56,10 +62,10 @@ def definition_lines(definition: DefinitionSpec | None) -> list[str]:
     return [*lines, ""]
 
 
-def stage_table(graph: Graph):
+def stage_table(graph: Graph, phase: str):
     """A line for every port: where it comes from, or that it goes out, and the type of the value there."""
-    rows = (row for node in graph.nodes.values() for row in stage_rows(graph, node))
-    return table("", columns("stages", "uses", "port"), rows)
+    rows = (row for node in graph.nodes.values() if node.phase == phase for row in stage_rows(graph, node))
+    return table("", columns("stages" if phase == "forward" else phase, "uses", "port"), rows)
 
 
 def stage_rows(graph: Graph, node: Node) -> Iterator[tuple[str, ...]]:
@@ -72,9 +78,12 @@ def stage_rows(graph: Graph, node: Node) -> Iterator[tuple[str, ...]]:
 
 
 def output_table(graph: Graph):
-    present = {name: source for name, source in graph.outputs.items() if source}
-    rows = ((f"{name} <- {source}", *type_cells(graph.values[source])) for name, source in present.items())
-    return table("", columns("outputs"), rows)
+    return result_table(graph, "outputs", {name: source for name, source in graph.outputs.items() if source})
+
+
+def result_table(graph: Graph, title: str, results: Mapping[str, str]):
+    rows = ((f"{name} <- {source}", *type_cells(graph.values[source])) for name, source in results.items())
+    return table("", columns(title), rows)
 
 
 def value_document(value: Value) -> dict:

@@ -20,6 +20,7 @@ HELP = "show a stage (ports, units, laws, kernels, gradient) or a pipeline with 
 
 def arguments(parser) -> None:
     parser.add_argument("name", metavar="STAGE|PIPE", help="a stage; a pipeline's name, file name or path")
+    parser.add_argument("--backward", action="store_true", help="a pipeline with its rebuild and backward phases")
     stage_folders(parser)
 
 
@@ -30,7 +31,8 @@ def execute(args) -> Outcome:
         return Outcome(stage_document(stage), stage_text(stage))
     require_pipeline(args.name, stages)
     op = load(args.name, stages=args.stages)
-    return Outcome(pipeline_document(op.whole), pipeline_text(op.whole))
+    graph = op.trainable_graph() if args.backward else op.whole
+    return Outcome(pipeline_document(graph), pipeline_text(graph))
 
 
 def require_pipeline(name: str, stages: Mapping[str, Stage]) -> None:

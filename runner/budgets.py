@@ -101,7 +101,7 @@ def reasons(got, err, budget, slice_err, slice_budget, condition, cap) -> str:
         return "the budget itself is not finite"
     if condition > cap:
         return (
-            f"the references themselves, rounded, are off by {condition:.1e}, cap {cap:.1e}: a reference or vjp is wrong, "
+            f"the references themselves, rounded, are off by {condition:.1e}, cap {cap:.1e}: one of them is wrong, "
             "or the input ill-conditioned"
         )
     if err > budget:

@@ -1,8 +1,9 @@
-"""Packed sequences: checked lengths, chunk tables, and rows past the end."""
+"""Packed sequences: checked lengths, and the tables that kernels read."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from operator import index
 
 import torch
@@ -12,23 +13,22 @@ from ..stages._seqs import Seqs
 from . import codes
 from .errors import ChunkwiseError, Diagnostic
 
+Tables = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
 
 @dataclass(frozen=True)
 class Packing:
-    """How one call packs its tokens. cu_seqlens [N + 1] on the tensors' device; lengths on the host where known."""
+    """How one call packs its tokens. lengths: of each sequence, on the host; the caller's tensors are not kept."""
 
-    cu_seqlens: torch.Tensor
-    lengths: tuple[int, ...] | None
+    lengths: tuple[int, ...]
+    device: torch.device
 
     @property
     def N(self) -> int:
-        return self.cu_seqlens.shape[0] - 1
+        return len(self.lengths)
 
     def on_host(self) -> tuple[int, ...]:
-        """The lengths; waits for the device when the caller did not give them."""
-        if self.lengths is not None:
-            return self.lengths
-        return tuple(self.cu_seqlens.diff().tolist())
+        return self.lengths
 
 
 def refuse(message: str, help: str | None = None):
@@ -51,12 +51,9 @@ def read_packing(cu_seqlens, seqlens: Sequence[int] | None, sizes, device: torch
         refuse("there is no sequence: cu_seqlens has fewer than 2 entries", STARTS)
     if sum(lengths) > sizes["T"]:
         refuse(f"the sequences have {sum(lengths)} tokens in all, the tensors have T = {sizes['T']}")
-    if seqlens is None:
-        return Packing(cu_seqlens.contiguous(), lengths)
-    packing = Packing(cumulative(lengths, device), lengths)
-    if cu_seqlens is not None:
-        check_agreement(cu_seqlens, packing)
-    return packing
+    if cu_seqlens is not None and seqlens is not None:
+        check_agreement(cu_seqlens, lengths)
+    return Packing(lengths, device)
 
 
 STARTS = "cu_seqlens holds 0 and then the end of each sequence: lengths 3, 5 are [0, 3, 8]"
@@ -73,15 +70,20 @@ def check_tensor(cu_seqlens, device: torch.device) -> None:
         refuse(f"cu_seqlens is on {cu_seqlens.device}, the tensors are on {device}", f"pass cu_seqlens.to('{device}')")
 
 
-def check_agreement(cu_seqlens: torch.Tensor, packing: Packing) -> None:
+def check_agreement(cu_seqlens: torch.Tensor, lengths: tuple[int, ...]) -> None:
     """cu_seqlens against host lengths: how many always, the values where that waits for no device."""
-    if cu_seqlens.shape != packing.cu_seqlens.shape:
-        refuse(f"cu_seqlens has {cu_seqlens.shape[0] - 1} sequences, seqlens has {packing.N}")
-    if cu_seqlens.device.type == "cpu" and not torch.equal(cu_seqlens.long(), packing.cu_seqlens.long()):
-        refuse(f"cu_seqlens is {cu_seqlens.tolist()}, and the lengths in seqlens make it {packing.cu_seqlens.tolist()}")
+    if cu_seqlens.shape[0] != len(lengths) + 1:
+        refuse(f"cu_seqlens has {cu_seqlens.shape[0] - 1} sequences, seqlens has {len(lengths)}")
+    ends = [0, *accumulate(lengths)]
+    if cu_seqlens.device.type == "cpu" and cu_seqlens.tolist() != ends:
+        refuse(f"cu_seqlens is {cu_seqlens.tolist()}, and the lengths in seqlens make it {ends}")
 
 
 def host_lengths(seqlens) -> tuple[int, ...]:
+    if isinstance(seqlens, torch.Tensor):
+        if seqlens.device.type != "cpu":
+            refuse(f"seqlens is on {seqlens.device}, it must be on the host", "pass cu_seqlens alone, or a list")
+        seqlens = seqlens.tolist()
     try:
         lengths = tuple(index(length) for length in seqlens)
     except TypeError:
@@ -93,7 +95,7 @@ def host_lengths(seqlens) -> tuple[int, ...]:
 
 
 def tensor_lengths(cu_seqlens: torch.Tensor) -> tuple[int, ...]:
-    if cu_seqlens.is_cuda and torch.cuda.is_current_stream_capturing():
+    if is_captured(cu_seqlens.device):
         refuse("cu_seqlens cannot be checked while a CUDA graph is captured", "pass the lengths too: seqlens=[...]")
     ends = cu_seqlens.tolist()
     if ends and ends[0] != 0:
@@ -105,20 +107,52 @@ def tensor_lengths(cu_seqlens: torch.Tensor) -> tuple[int, ...]:
     return tuple(end - start for start, end in zip(ends, ends[1:]))
 
 
-@lru_cache(maxsize=256)
-def cumulative(lengths: tuple[int, ...], device: torch.device) -> torch.Tensor:
-    """cu_seqlens of host lengths; cached by value, never by address."""
-    ends = torch.tensor((0, *lengths), dtype=torch.int64).cumsum(0).to(torch.int32)
-    return ends.to(device)
+def is_captured(device: torch.device) -> bool:
+    """Whether what is launched on a device now goes into a CUDA graph."""
+    if device.type != "cuda":
+        return False
+    with torch.cuda.device(device):
+        return torch.cuda.is_current_stream_capturing()
+
+
+def host_tables(lengths: tuple[int, ...], NT: int, C: int) -> Tables:
+    """(cu_seqlens [N + 1], chunk_table [NT, 2], chunk_offsets [N + 1]) as Seqs has them, int32, on the host."""
+    counts = torch.tensor([ceil_div(length, C) for length in lengths])
+    cu_seqlens = torch.tensor([0, *accumulate(lengths)])
+    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    sequence = torch.repeat_interleave(torch.arange(len(lengths)), counts)
+    used = torch.stack([sequence, torch.arange(len(sequence)) - offsets[sequence]], 1)
+    table = torch.cat([used, torch.tensor([[-1, 0]]).expand(NT - len(used), 2)])
+    return cu_seqlens.int(), table.int(), offsets.int()
 
 
 @lru_cache(maxsize=256)
-def chunk_tables(lengths: tuple[int, ...], NT: int, C: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """(chunk_table [NT, 2], chunk_offsets [N + 1]) of host lengths; cached by value."""
-    rows = [(n, i) for n, length in enumerate(lengths) for i in range(ceil_div(length, C))]
-    table = torch.tensor(rows + [(-1, 0)] * (NT - len(rows)), dtype=torch.int32).reshape(NT, 2)
-    counts = torch.tensor([0, *(ceil_div(length, C) for length in lengths)], dtype=torch.int32)
-    return table.to(device), counts.cumsum(0).to(torch.int32).to(device)
+def tables_by_stream(lengths: tuple[int, ...], NT: int, C: int, device: torch.device) -> dict[int, Tables]:
+    """The copies of a packing's tables on a device, by value and by the stream that copied them: another stream could
+    read them too early."""
+    return {}
+
+
+_captured: dict[tuple, Tables] = {}
+"""Tables that CUDA graphs read at every replay: never freed."""
+
+
+def device_tables(lengths: tuple[int, ...], NT: int, C: int, device: torch.device) -> Tables:
+    """The tables on the device, copied without waiting for it. During a capture nothing can be copied."""
+    key = (lengths, NT, C, device)
+    copies = tables_by_stream(*key)
+    if is_captured(device):
+        if key not in _captured and not copies:
+            refuse("these lengths are new, and a CUDA graph is being captured", "call once before, with the same lengths")
+        return _captured.setdefault(key, next(iter(copies.values()), None))
+    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+    if stream not in copies:
+        copies[stream] = tuple(to_device(x, device) for x in host_tables(lengths, NT, C))
+    return copies[stream]
+
+
+def to_device(x: torch.Tensor, device: torch.device) -> torch.Tensor:
+    return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
 def seqs_of(packing: Packing | None, sizes) -> Seqs:
@@ -127,5 +161,5 @@ def seqs_of(packing: Packing | None, sizes) -> Seqs:
     NT = sizes.get("NT", T)
     if packing is None:
         return Seqs(N, T, C, NT)
-    table, offsets = chunk_tables(packing.lengths, NT, C, packing.cu_seqlens.device)
-    return Seqs(N, T, C, NT, packing.cu_seqlens, table, offsets, packing.lengths)
+    cu_seqlens, table, offsets = device_tables(packing.lengths, NT, C, packing.device)
+    return Seqs(N, T, C, NT, cu_seqlens, table, offsets, packing.lengths)

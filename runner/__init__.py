@@ -5,7 +5,9 @@
     out = op(q=q, k=k, v=v, g=g, beta=beta)      # out.o, out.final_state
 """
 
+from ..stages._slopes import lightning_slopes, retention_slopes
 from .drop_in import chunk_delta_rule, chunk_gated_delta_rule, chunk_simple_gla
+from .drop_in_slopes import chunk_lightning_attn, chunk_retention
 from .errors import ChunkwiseError, Diagnostic
 from .function import Op, load
 
@@ -15,6 +17,10 @@ __all__ = [
     "Op",
     "chunk_delta_rule",
     "chunk_gated_delta_rule",
+    "chunk_lightning_attn",
+    "chunk_retention",
     "chunk_simple_gla",
+    "lightning_slopes",
     "load",
+    "retention_slopes",
 ]

@@ -102,8 +102,9 @@ def chunk_simple_gla(
     arguments and what is returned are as for chunk_gated_delta_rule.
     """
     refuse(chunk_simple_gla, others)
+    plain = g is None and g_gamma is None
     return call(
-        "simple_gla", dict(q=q, k=k, v=v), gate(v, g, g_gamma), scale,
+        "linear_attn" if plain else "simple_gla", dict(q=q, k=k, v=v), None if plain else gate(v, g, g_gamma), scale,
         initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, chunk_size,
     )  # fmt: skip
 
@@ -134,15 +135,16 @@ def chunk_delta_rule(
 
 def call(
     pipeline: str, tensors: Mapping, g, scale, initial_state, output_final_state, state_v_first, cu_seqlens,
-    cu_seqlens_cpu, chunk_size,
+    cu_seqlens_cpu, chunk_size, g_gamma=None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
     """One call of a pipeline on cast tensors, its state turned over where it is V-first."""
     op = loaded(pipeline, chunk_size)
     q = tensors["q"]
     io = q.dtype if isinstance(q, torch.Tensor) and q.dtype in IO_DTYPES.values() else None
     given = {name: cast(x, io) for name, x in tensors.items()}
-    if g is not None:
-        given["g"] = cast(g, io and port_dtype("f32", io))
+    for name, x in (("g", g), ("g_gamma", g_gamma)):
+        if x is not None:
+            given[name] = cast(x, io and port_dtype("f32", io))
     state = cast(initial_state, io and port_dtype("f32", io))
     if state_v_first and isinstance(state, torch.Tensor) and state.dim() >= 2:
         state = state.transpose(-1, -2)
@@ -168,8 +170,6 @@ def gate(v, g, g_gamma):
         return g
     if not isinstance(v, torch.Tensor) or v.dim() != 4:
         fail("v must be a tensor [B, T, HV, V]")
-    if g_gamma is None:
-        return v.new_zeros(v.shape[:3], dtype=torch.float32)
     if not isinstance(g_gamma, torch.Tensor) or g_gamma.shape != v.shape[2:3]:
         have = list(g_gamma.shape) if isinstance(g_gamma, torch.Tensor) else type(g_gamma).__name__
         fail(f"g_gamma must be a tensor [{v.shape[2]}], one number per value head, it is {have}")

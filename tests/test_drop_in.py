@@ -214,7 +214,7 @@ REFUSALS = [
     (chunk_simple_gla, {"head_first": True}, "head_first"),
     (chunk_simple_gla, {"g": torch.zeros(2, 70, 4), "g_gamma": torch.zeros(4)}, "g_gamma"),
     (chunk_simple_gla, {"g_gamma": torch.zeros(3)}, "g_gamma"),
-    (chunk_simple_gla, {"v": [1.0]}, "v must be"),
+    (chunk_simple_gla, {"g_gamma": torch.zeros(4), "v": [1.0]}, "v must be"),
     (chunk_delta_rule, {"chunk_size": 40}, "chunk_size"),
     (chunk_delta_rule, {"chunk_size": 64.0}, "chunk_size"),
     (chunk_delta_rule, {"q": [1.0]}, "q "),

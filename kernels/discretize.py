@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from ._exp import exp_exact
-from .decay_gate import softplus
+from ._softplus import softplus
 
 
 @triton.jit(do_not_specialize=["rows", "HV"])

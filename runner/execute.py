@@ -7,6 +7,7 @@ import torch
 
 from ..stages._seqs import Seqs
 from .dtypes import compute_dtype
+from .graph import Value
 from .plan import Buffer, Plan, Step
 from .references import run_reference, rounded
 from .sizes import node_parameters
@@ -43,14 +44,14 @@ def execute(
             values.update({name: outputs[port] for port, name in step.node.outputs.items()})
             for name in step.release:
                 values.pop(name, None)
-        results = {name: own(name, values[value], value, plan) for name, value in plan.results.items()}
+        results = {name: own(values[value], plan.graph.values[value]) for name, value in plan.results.items()}
         clear_rest(plan, results, seqs)
     return results
 
 
-def own(name: str, x: torch.Tensor | None, value: str, plan: Plan) -> torch.Tensor | None:
+def own(x: torch.Tensor | None, value: Value) -> torch.Tensor | None:
     """A result as a tensor of its own: an output or a gradient may be what came in, unchanged."""
-    return x.clone() if x is not None and name != value and plan.graph.values[value].producer is None else x
+    return x.clone() if x is not None and value.producer is None else x
 
 
 def on_device(device: torch.device):
@@ -105,7 +106,7 @@ def clear_rest(plan: Plan, results: Values, seqs: Seqs) -> None:
     for name, x in results.items():
         # a result under its own name is a value kept for backward: its rest is nobody's to read
         value = plan.graph.values[plan.results[name]]
-        if x is None or name == value.name:
+        if x is None or (value.producer is not None and name == value.name):
             continue
         axes = value.axes
         for axis, used, size in (("T", tokens, seqs.T), ("NT", slots, seqs.NT)):

@@ -37,6 +37,7 @@ def execute(args) -> Outcome:
     if probed and probed.found:
         return probe_failed(what, probed)
     call = what.op.bind({**what.inputs, **what.params}, seqlens=what.seqlens)
+    call.forward_plan()  # what no kernel or constraint allows is said before anything is verified
     checked = verify_small(what, args.backward, progress)
     if not checked.ok:
         progress.done()

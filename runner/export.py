@@ -66,7 +66,7 @@ def head(form: Form, names: Names, function: str) -> list[str]:
     return docstring(
         [
             f"{form.spec.name}: {form.spec.summary.rstrip('.')}. {form.spec.source}",
-            f"    {', '.join(form.outputs)} = {function}({', '.join(signature(form, names))})",
+            *call(f"{', '.join(form.outputs)} = {function}(", signature(form, names), ")", INDENT),
             f"Written by `chunkwise export {form.spec.name} --backend {form.backend}`. It needs {needs}, not the "
             f"runner. Stages run {where}. A gradient that does not come in counts as zeros.",
             f"Not in this file: {', '.join([*lacks, 'gradients of gradients'])}.",

@@ -73,11 +73,12 @@ def comment(text: str, indent: str) -> list[str]:
 
 
 def docstring(paragraphs: Iterable[str], indent: str) -> list[str]:
-    """A docstring of paragraphs that are wrapped, and of those that begin with a space, which are not."""
+    """A docstring of paragraphs; those that begin with a space stand one below the other."""
     lines = []
     for paragraph in paragraphs:
         paragraph = paragraph.replace("\\", "\\\\").replace('"""', "'''")
-        wrapped = [paragraph] if paragraph.startswith(" ") else textwrap.wrap(paragraph, WIDTH - 4 - len(indent))
+        further = INDENT * 2 if paragraph.startswith(" ") else ""
+        wrapped = textwrap.wrap(paragraph, WIDTH - 4 - len(indent), subsequent_indent=further)
         lines += ["", *wrapped] if lines and not (paragraph.startswith(" ") and lines[-1].startswith(" ")) else wrapped
     lines = [f"{indent}{line}".rstrip() for line in lines]
     return [f'{indent}"""{lines[0].lstrip()}', *lines[1:], f'{indent}"""']

@@ -1,0 +1,232 @@
+"""verify must be able to fail: kernels that are wrong in one way each, and the stage that it names."""
+
+import inspect
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+from support.ops import inputs, op
+
+from chunkwise.runner.function import Op
+from chunkwise.runner.stage_library import find_stages
+from chunkwise.runner.verify import verify
+from chunkwise.stages._contract import Launch, Launcher
+
+SIZES = dict(B=1, T=40, H=1, HV=2, K=16, V=16)
+
+
+class ByReference:
+    """Stands where a kernel stands: fills the outputs from the stage's reference, and spoils one of them."""
+
+    def __init__(self, stage, spoiled=None, spoil=None):
+        self.stage, self.spoiled, self.spoil = stage, spoiled, spoil
+
+    def __getitem__(self, grid):
+        return self.run
+
+    def run(self, tensors, named, num_warps, num_stages):
+        n = len(self.stage.contract.inputs)
+        given = [None if x is None else x.float() for x in tensors[:n]]
+        results = self.stage.reference(*given, **named)
+        for (port, x), out in zip(results.items(), tensors[n:], strict=True):
+            if out is not None:
+                out.copy_(self.spoil(x.clone()) if port == self.spoiled else x)
+
+    def launch(self, *tensors, seqs, config, **named):
+        return [Launch(self, (1,), {"tensors": tensors, "named": named}, {})]
+
+
+def with_kernel(stage, spoiled=None, spoil=None):
+    kernel = ByReference(stage, spoiled, spoil)
+    launch = taking(kernel.launch, [*stage.reference_keywords, "seqs", "config"])
+    return replace(stage, launchers=(Launcher("stand-in", launch, lambda axes, device: [{}]),))
+
+
+def taking(function, names):
+    """The function under a signature that names its keywords."""
+
+    def launch(*tensors, **keywords):
+        return function(*tensors, **keywords)
+
+    parameters = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in names]
+    launch.__signature__ = inspect.Signature(parameters)
+    return launch
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """pipeline, stage id, output, spoil -> the op with stand-in kernels, that one spoiled."""
+    monkeypatch.setattr("chunkwise.runner.plan.require_triton", lambda backend: None)
+
+    def make(name, wrong=None, port=None, spoil=None):
+        spec, stages = op(name).spec, find_stages()
+        used = {entry.use: with_kernel(stages[entry.use]) for entry in spec.stages.values()}
+        if wrong:
+            use = spec.stages[wrong].use
+            used[use] = with_kernel(stages[use], port, spoil)
+        return Op(spec, {**stages, **used}, "interpret")
+
+    return make
+
+
+def row_of_zeros(x, heads):
+    row = x.select(heads, -1)
+    while row.dim() > 1:
+        row = row[min(3, row.shape[0] - 1)]
+    row.zero_()
+    return x
+
+
+def nan_in_one_place(x, heads):
+    x.view(-1)[x.numel() // 2] = torch.nan
+    return x
+
+
+def wrong_head(x, heads):
+    """The last head reads what belongs to the first."""
+    x.select(heads, -1).copy_(x.select(heads, 0).clone())
+    return x
+
+
+SPOILS = {
+    "sign": lambda x, heads: -x,
+    "row of zeros": row_of_zeros,
+    "nan": nan_in_one_place,
+    "wrong head": wrong_head,
+    "one row late": lambda x, heads: x.roll(1, dims=heads - 1 if heads == 2 else -1),
+    "columns reversed": lambda x, heads: x.flip(-1),
+    "bfloat16": lambda x, heads: x.bfloat16().float(),
+    "one in a thousand off": lambda x, heads: x * 1.001,
+}
+PLACES = [
+    ("cumsum", "y"), ("kkt", "A"), ("solve", "Ai"), ("wy", "w"), ("wy", "u"), ("scan", "h"), ("scan", "v_new"),
+    ("scan", "final_state"), ("out", "o"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("spoil", SPOILS)
+@pytest.mark.parametrize("stage,port", PLACES)
+def test_the_wrong_stage_is_named_first(kernels, stage, port, spoil):
+    heads = 1 if port == "final_state" else 2
+    an_op = kernels("gated_delta", stage, port, lambda x: SPOILS[spoil](x, heads)).with_axes({"C": 32}).until(stage)
+    result = verify(an_op, inputs(an_op, **SIZES))
+    assert not result.ok
+    assert (result.first_bad.id, result.first_bad.value) == (stage, port)
+
+
+@pytest.mark.parametrize("port", ["h", "final_state"])
+def test_swapped_state_axes_are_named(kernels, port):
+    """K = V, so that shapes say nothing."""
+    an_op = kernels("simple_gla", "scan", port, lambda x: x.transpose(-1, -2))
+    result = verify(an_op, inputs(an_op, **SIZES))
+    assert (result.first_bad.id, result.first_bad.value) == ("scan", port)
+
+
+def test_an_output_that_is_not_written_is_nan(kernels):
+    class Idle(ByReference):
+        def run(self, tensors, named, num_warps, num_stages):
+            pass
+
+    an_op = kernels("simple_gla")
+    stage = an_op.stages["chunk_o"]
+    idle = Idle(stage)
+    launcher = replace(stage.launchers[0], launch=taking(idle.launch, ["C", "scale", "seqs", "config"]))
+    an_op = Op(an_op.spec, {**an_op.stages, "chunk_o": replace(stage, launchers=(launcher,))}, "interpret")
+    result = verify(an_op, inputs(an_op, **SIZES))
+    assert result.first_bad.id == "out" and "not finite" in result.first_bad.verdict.why
+
+
+@pytest.mark.parametrize("name", ["gated_delta", "simple_gla"])
+def test_right_kernels_pass(kernels, name):
+    an_op = kernels(name)
+    result = verify(an_op, inputs(an_op, **SIZES))
+    assert result.ok, result.first_bad
+    assert {row.backend for row in result.rows} == {"stand-in", "interpret"}
+
+
+WRONG_INPUTS = {
+    "values too large": lambda v, g, S: (1.05 * v, g, S),
+    "decay too weak": lambda v, g, S: (v, 0.8 * g, S),
+    "initial state transposed": lambda v, g, S: (v, g, S.transpose(-1, -2)),
+    "no initial state": lambda v, g, S: (v, g, None),
+}
+
+
+@pytest.mark.parametrize("io", [torch.float32, torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("wrong", WRONG_INPUTS)
+def test_a_wrong_reference_fails_against_the_definition(wrong, io):
+    """Kernel and reference agree on the wrong thing; the definition does not."""
+    stages = find_stages()
+    stage = stages["chunk_h"]
+
+    def reference(k, v, g, g_gamma, initial_state, *, C):
+        v, g, initial_state = WRONG_INPUTS[wrong](v, g, initial_state)
+        return stage.reference(k, v, g, g_gamma, initial_state, C=C)
+
+    an_op = Op(op("simple_gla").spec, {**stages, "chunk_h": replace(stage, reference=reference)}, "reference")
+    result = verify(an_op, inputs(an_op, io, **SIZES | dict(T=70)))
+    assert not result.ok
+    assert result.first_bad.id == "op"
+
+
+STAGE = '''
+"""Twice its input."""
+
+import triton
+import triton.language as tl
+
+from chunkwise.stages._contract import Contract, Launch, Launcher, Port
+
+CONTRACT = Contract(inputs={"x": Port("B T HV")}, outputs={"y": Port("B T HV")}, flops="B * T * HV")
+
+
+def reference(x):
+    return {"y": 2 * x}
+
+
+@triton.jit(do_not_specialize=["n"])
+def twice_kernel(x, y, n, BN: tl.constexpr):
+    o = tl.program_id(0) * BN + tl.arange(0, BN)
+    tl.store(y + o, FACTOR * tl.load(x + o, mask=o < n, other=0.0), mask=o < n)
+
+
+def launch(x, y, *, seqs, config):
+    n = x.numel()
+    return [Launch(twice_kernel, (triton.cdiv(n, 32),), dict(x=x, y=y, n=n), dict(BN=32))]
+
+
+LAUNCHERS = [Launcher("triton", launch, lambda axes, device: [{}])]
+'''
+PIPELINE = """
+schema: pipeline/v1
+name: quadruple
+inputs: {x: B T HV}
+stages:
+  one: {use: twice, in: {x: x}}
+  two: {use: twice, in: {x: one.y}}
+outputs: {y: two.y}
+"""
+
+
+def test_the_command_line_names_a_wrong_stage_of_a_users_folder(tmp_path):
+    pytest.importorskip("triton")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "twice.py").write_text(STAGE.replace("FACTOR", "2.001"))
+    (tmp_path / "quadruple.yaml").write_text(PIPELINE)
+    command = [sys.executable, "-m", "chunkwise.runner", "verify", "quadruple.yaml", "--stages", "mine", "--json",
+               "--backend", "interpret", "--axes", "B=1,T=9,HV=8"]  # fmt: skip
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env=environment())
+    document = json.loads(done.stdout)
+    assert done.returncode == 1 and not document["ok"]
+    assert document["errors"][0]["code"] == "CW801"
+    assert "stage one (twice), output y, is the first out of budget" in document["errors"][0]["message"]
+
+
+def environment():
+    """PYTHONPATH entries are made absolute, for a process elsewhere."""
+    paths = [os.path.abspath(path) for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}

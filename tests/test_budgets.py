@@ -1,0 +1,181 @@
+"""Budgets: what they allow, what they find, and that a wrong model cannot widen them."""
+
+import math
+
+import pytest
+import torch
+
+from chunkwise.runner.budgets import CAP, arithmetic_noise, deciding, judge
+from chunkwise.runner.rounding import RHO
+from chunkwise.stages._seqs import Seqs
+
+AXES = ("B", "T", "HV", "V")
+IO = torch.bfloat16
+ROUNDED = [torch.bfloat16, torch.float16, torch.float32]
+
+
+def plain(T, C=64, B=1):
+    return Seqs(B, T, C, -(-T // C))
+
+
+def packed(lengths, T, C=64):
+    N, ends = len(lengths), torch.tensor([0, *lengths]).cumsum(0)
+    return Seqs(N, T, C, (T + N * (C - 1)) // C, cu_seqlens=ends, lengths=lengths)
+
+
+def noise(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def verdict(got, truth, model=None, io=IO, axes=AXES, seqs=None, **keywords):
+    models = [truth.to(io).double() if model is None else model]
+    return judge(got, truth, models, axes, seqs or plain(truth.shape[1]), io, keywords.pop("noise", 0.0), **keywords)
+
+
+@pytest.mark.parametrize("io", ROUNDED, ids=str)
+def test_rounding_alone_passes_and_is_rho(io):
+    """rho stands for one rounding of a tensor to its dtype."""
+    truth = noise(1, 256, 4, 64)
+    found = verdict(truth.to(io), truth, io=io)
+    assert found.ok
+    assert found.condition == pytest.approx(RHO[io], rel=0.05)
+    assert found.budget == pytest.approx(3 * RHO[io], rel=0.05)
+
+
+@pytest.mark.parametrize("io", ROUNDED, ids=str)
+def test_four_times_the_rounding_fails(io):
+    truth = noise(1, 256, 4, 64)
+    error = truth.to(io).double() - truth
+    found = verdict(truth + 4 * error, truth, io=io)
+    assert not found.ok and "as a whole" in found.why
+    assert verdict(truth + 2.5 * error, truth, io=io).ok
+
+
+def test_one_zeroed_row_in_4096_x_96():
+    """The whole moves by 1.6e-3 only, less than its budget; the slice of that sequence, head and chunk by an eighth."""
+    truth = noise(1, 4096, 96, 16)
+    got = truth.to(IO)
+    got[0, 1000, 50] = 0
+    found = verdict(got, truth)
+    assert found.rel_l2_err < found.budget
+    assert not found.ok and "in its worst slice" in found.why
+    assert found.worst_slice_err == pytest.approx(1 / 8, rel=0.3)
+
+
+@pytest.mark.parametrize("place", [(0, 0, 0, 0), (0, 255, 3, 63), (0, 130, 2, 7)])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_one_value_that_is_not_finite(place, value):
+    truth = noise(1, 256, 4, 64)
+    got = truth.to(IO)
+    got[place] = value
+    found = verdict(got, truth)
+    assert not found.ok and found.why == "1 values are not finite"
+
+
+@pytest.mark.parametrize("off", [0.02, 0.1, 1.0])
+def test_a_wrong_model_does_not_widen_its_budget(off):
+    """Kernel and model agree on a wrong answer: the model's own error is held against the cap."""
+    truth = noise(1, 256, 4, 64)
+    wrong = truth * (1 + off)
+    found = verdict(wrong, truth, model=wrong)
+    assert not found.ok
+    assert found.cap == pytest.approx(CAP * RHO[IO]) and "references themselves" in found.why
+
+
+def test_a_named_case_has_a_wider_cap_and_it_ends():
+    truth = noise(1, 256, 4, 64)
+    assert verdict(truth * 1.03, truth, model=truth * 1.03, ill_conditioned=True).ok
+    assert not verdict(truth * 1.03, truth, model=truth * 1.03).ok
+    assert not verdict(truth * 1.07, truth, model=truth * 1.07, ill_conditioned=True).ok
+
+
+@pytest.mark.parametrize("model", [math.nan, math.inf])
+def test_a_budget_that_is_not_finite_fails(model):
+    truth = noise(1, 256, 4, 64)
+    spoiled = truth.clone()
+    spoiled[0, 0, 0, 0] = model
+    found = verdict(truth.to(IO), truth, model=spoiled)
+    assert not found.ok and found.why == "the budget itself is not finite"
+
+
+def test_zeros_are_exact():
+    """Where everything is 0, nothing else is right; rows past the last sequence are such a slice."""
+    zero = torch.zeros(1, 8, 2, 4, dtype=torch.float64)
+    assert verdict(zero.to(IO), zero).ok
+    dirty = zero.clone()
+    dirty[0, 0, 0, 0] = 1e-30
+    assert not verdict(dirty, zero).ok
+    seqs, truth = packed((40, 20), T=100), noise(1, 100, 2, 16)
+    truth[:, 60:] = 0
+    got = truth.to(IO)
+    assert verdict(got, truth, seqs=seqs).ok
+    got[0, 60:] = 0.05
+    found = verdict(got, truth, seqs=seqs)
+    assert not found.ok
+
+
+def test_what_underflows_is_right():
+    """Less than float32's least normal number is nothing, but where 0 is right."""
+    tiny = torch.full((1, 64, 2, 4), 3e-44, dtype=torch.float64)
+    assert verdict(torch.zeros_like(tiny), tiny, io=torch.float32).ok
+    assert not verdict(torch.full_like(tiny, 2e-38), tiny, io=torch.float32).ok
+
+
+@pytest.mark.parametrize("axes", ["N HV K V", "B NT HV K V", "B T HV", "HV"])
+def test_slices_of_every_kind_of_tensor(axes):
+    """One sequence's head (of a chunk) replaced by another's is found, though the norms are the same."""
+    axes, sizes = tuple(axes.split()), dict(B=16, N=16, T=96, NT=6, HV=8, K=32, V=32)
+    truth = noise(*(sizes[axis] for axis in axes))
+    got = truth.to(IO)
+    head = axes.index("HV")
+    first = [0] * head
+    got[(*first, 3)] = got[(*first, 4)].clone()
+    found = verdict(got, truth, axes=axes, seqs=plain(96, C=16, B=16))
+    assert not found.ok
+
+
+def test_a_slice_is_measured_against_the_rms_of_all():
+    """A slice that decayed to almost nothing may be off by what is nothing beside the others."""
+    truth = noise(1, 256, 4, 64)
+    truth[0, 64:128, 2] *= 1e-9
+    got = truth.to(IO)
+    got[0, 64:128, 2] = 0
+    assert verdict(got, truth).ok
+    truth[0, 64:128, 2] *= 1e8
+    assert not verdict(got, truth).ok
+
+
+def test_a_packed_chunk_ends_with_its_sequence():
+    """Two sequences of 40 in chunks of 64 are two slices: what one chunk over both would average out is seen."""
+    lengths = (40, 40)
+    truth = noise(1, 80, 1, 16)
+    error = torch.zeros_like(truth)
+    error[0, 40:] = 8 * RHO[IO] * truth[0, 40:]
+    both, apart = plain(80, C=128), packed(lengths, 80, C=128)
+    model = truth + 2 * RHO[IO] * noise(1, 80, 1, 16, seed=1)
+    together = verdict(truth + error, truth, model, seqs=both)
+    alone = verdict(truth + error, truth, model, seqs=apart)
+    assert alone.worst_slice_err > 1.3 * together.worst_slice_err
+
+
+def test_few_numbers_take_the_rms_of_several_draws():
+    """One draw that happens to be exact says nothing about what rounding may do."""
+    truth = noise(1, 1, 1, 4)
+    got = truth + RHO[IO] * 2 * truth
+    lucky, draws = [truth], [truth, *(truth + RHO[IO] * 1.5 * noise(1, 1, 1, 4, seed=seed) for seed in range(7))]
+    seqs = plain(1)
+    assert not judge(got, truth, lucky, AXES, seqs, IO, 0.0).ok
+    assert judge(got, truth, draws, AXES, seqs, IO, 0.0).ok
+
+
+def test_deciding_numbers():
+    assert deciding(torch.ones(100)) == pytest.approx(100)
+    assert deciding(torch.tensor([1.0] + [1e-4] * 99)) == pytest.approx(1, rel=1e-3)
+    assert deciding(torch.zeros(7)) == 7
+
+
+def test_noise_grows_with_sums_and_decay():
+    sizes = dict(K=64, V=64, C=16)
+    assert arithmetic_noise(torch.float32, sizes, 0.0) == pytest.approx(2**-24 * 12)
+    assert arithmetic_noise(torch.bfloat16, sizes, 100.0) == pytest.approx(2**-24 * 112)
+    assert arithmetic_noise(torch.float64, sizes, 0.0) == pytest.approx(2**-53 * 12)

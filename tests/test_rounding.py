@@ -1,0 +1,144 @@
+"""The rounding model M: what it rounds, what it leaves, and how large its errors are."""
+
+import math
+
+import pytest
+import torch
+
+from chunkwise.runner.rounding import RHO, RoundedDots, RoundedResults, Stochastic, model_dtype, nearest
+
+BF16 = torch.bfloat16
+
+
+def noise(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def relative(x, truth):
+    return ((x.double() - truth).norm() / truth.norm()).item()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_rho_is_the_error_of_one_rounding(dtype):
+    x = torch.randn(2**18, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    assert relative(nearest(x, dtype), x) == pytest.approx(RHO[dtype], rel=0.05)
+
+
+def test_float64_is_float32_made_finer():
+    assert RHO[torch.float64] == RHO[torch.float32] * 2.0**-29
+    assert model_dtype(torch.float64) == torch.float32
+    assert [model_dtype(each) for each in (torch.float32, torch.float16, BF16)] == [torch.float32, torch.float16, BF16]
+
+
+DOTS = {
+    "@": lambda a, b: a @ b,
+    "matmul": torch.matmul,
+    "method": lambda a, b: a.matmul(b),
+    "mm": torch.mm,
+    "einsum": lambda a, b: torch.einsum("ij,jk->ik", a, b),
+    "einsum of a list": lambda a, b: torch.einsum("ij,jk->ik", [a, b]),
+    "bmm": lambda a, b: torch.bmm(a[None], b[None])[0],
+}
+
+
+@pytest.mark.parametrize("form", DOTS)
+def test_operands_of_every_product_are_rounded(form):
+    a, b = noise(8, 8), noise(8, 8, seed=1)
+    with RoundedDots(BF16):
+        found = DOTS[form](a, b)
+    torch.testing.assert_close(found, a.bfloat16().float() @ b.bfloat16().float(), rtol=1e-6, atol=1e-6)
+    assert found.dtype == torch.float32
+    assert relative(found, a.double() @ b.double()) > 0.3 * RHO[BF16]
+
+
+def test_what_is_no_product_keeps_float32():
+    x = noise(8, 8)
+    with RoundedDots(BF16):
+        assert torch.equal(torch.exp2(x), x.exp2())
+        assert torch.equal(x * x + x, (x * x) + x)
+    assert torch.equal(nearest(x, BF16), x.bfloat16().float())
+
+
+def test_cumulative_sums_are_taken_in_order():
+    """1 after 2^24 is lost term by term; PyTorch's own sum, which is wider inside, keeps it."""
+    x = torch.tensor([2.0**24, 1.0, 1.0])
+    with RoundedDots(torch.float32):
+        assert x.cumsum(0).tolist() == [2.0**24] * 3
+    assert x[None].cumsum(1).shape == (1, 3)
+    with RoundedDots(torch.float32):
+        assert x[:0].cumsum(0).shape == (0,)
+
+
+def test_float32_sums_lose_what_an_accumulator_loses():
+    """The error of a sum of n terms grows as 2^-24 sqrt(n), and is the same at every run."""
+    a, b = noise(64, 4096), noise(4096, 64, seed=1)
+    truth = a.double() @ b.double()
+    with RoundedDots(torch.float32):
+        one, two = a @ b, a @ b
+    with RoundedDots(torch.float32):
+        again = a @ b
+    assert torch.equal(one, again)
+    assert 2**-24 < relative(one, truth) < 2**-24 * math.sqrt(4096)
+    assert relative(two, truth) < 2**-24 * math.sqrt(4096)
+
+
+class TestStochastic:
+    def test_up_or_down_and_right_on_average(self):
+        x = torch.full([200_000], 1 + 0.3 * 2**-7)
+        found = Stochastic(0)(x, BF16)
+        assert set(found.unique().tolist()) == {1.0, 1 + 2**-7}
+        assert found.mean().item() == pytest.approx(x[0].item(), abs=2**-7 * 0.01)
+
+    def test_the_same_for_the_same_seed(self):
+        x = noise(1000)
+        assert torch.equal(Stochastic(3)(x, BF16), Stochastic(3)(x, BF16))
+        assert not torch.equal(Stochastic(3)(x, BF16), Stochastic(4)(x, BF16))
+
+    @pytest.mark.parametrize("value", [0.0, 1.0, -2.0, 0.5, 1.5, math.inf, -math.inf])
+    def test_what_fits_stays(self, value):
+        x = torch.full([1000], value)
+        assert torch.equal(Stochastic(0)(x, BF16), x)
+
+    def test_nan_stays_nan(self):
+        assert Stochastic(0)(torch.tensor([math.nan]), BF16).isnan().all()
+
+    def test_the_dtype_at_hand_is_left_alone(self):
+        x = noise(100)
+        assert Stochastic(0)(x, torch.float32) is x
+
+    def test_cumulative_sums_slip_and_carry_on(self):
+        """Late sums have slipped by a few units in the last place, by chance and with no lean to one side."""
+        x = torch.full([4000, 128], -1.3, dtype=torch.float64)
+        slip = Stochastic(0).cumsum(x, 1) - x.cumsum(1)
+        ulp = 2.0 ** (math.floor(math.log2(1.3 * 128)) - 23)
+        assert 1 < slip[:, -1].std().item() / ulp < math.sqrt(128)
+        assert abs(slip[:, -1].mean().item()) < 0.2 * slip[:, -1].std().item()
+
+
+class TestRoundedResults:
+    def test_every_result_is_a_float32_number(self):
+        x = noise(100).double()
+        with RoundedResults(Stochastic(0)):
+            found = torch.exp(x) * x + 1 / x
+        assert torch.equal(found, found.float().double())
+        assert 0 < relative(found, torch.exp(x) * x + 1 / x) < 1e-6
+
+    def test_views_are_not_copied(self):
+        x = noise(4, 4).double()
+        with RoundedResults(Stochastic(0)):
+            assert x.transpose(0, 1).data_ptr() == x.data_ptr()
+
+    def test_draws_differ(self):
+        x = noise(64, 64).double()
+        found = []
+        for seed in (0, 1):
+            with RoundedResults(Stochastic(seed)):
+                found.append(x @ x)
+        assert not torch.equal(*found)
+        assert all(relative(each, x @ x) < 1e-6 for each in found)
+
+    def test_gradients_pass(self):
+        x = noise(8).double().requires_grad_()
+        with RoundedResults(Stochastic(0)):
+            torch.exp(x).sum().backward()
+        torch.testing.assert_close(x.grad, torch.exp(x.detach()), rtol=1e-5, atol=0)

@@ -27,10 +27,11 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def summary(result: Verification) -> str:
+    heads = f"; float64 on key heads {', '.join(map(str, result.heads))} at full length" if result.heads else ""
     if result.ok:
-        return f"verified: {len(result.rows)} tensors within budget"
+        return f"verified: {len(result.rows)} tensors within budget{heads}"
     bad = result.first_bad
-    return f"FAILED at {bad.id}.{bad.value}: {bad.verdict.why}"
+    return f"FAILED at {bad.id}.{bad.value}: {bad.verdict.why}{heads}"
 
 
 def document(result: Verification) -> dict:
@@ -43,6 +44,7 @@ def document(result: Verification) -> dict:
             "backend": result.backend,
             "case": result.case,
             "axes": dict(result.sizes),
+            "heads": result.heads,
             "outputs": {row.value: entry(row) for row in result.rows if row.id == "op"},
             "expected": [
                 {"output": row.value, "from": row.backend, **entry(row)} for row in result.rows if row.id == "file"

@@ -8,7 +8,7 @@ full of nan before a kernel writes them, and so are the rows past the last seque
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -18,6 +18,7 @@ from .errors import ChunkwiseError, Diagnostic
 from .function import Call, Op
 from .generate import ILL_CONDITIONED, make_cotangents
 from .graph import Graph
+from .head_subset import pick_heads, take_heads
 from .oracle import definition_gradients, definition_outputs
 from .plan import Plan
 from .rounding import model_dtype
@@ -41,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Verification:
-    """rows in running order, the op's last."""
+    """rows in running order, the op's last. heads: the key heads that were checked; None for all."""
 
     pipeline: str
     sizes: Mapping[str, int]
@@ -49,6 +50,7 @@ class Verification:
     backend: str
     case: str
     rows: tuple[Row, ...]
+    heads: tuple[int, ...] | None = None
 
     @property
     def ok(self) -> bool:
@@ -79,7 +81,9 @@ def verify(
     outputs. expected: outputs and gradients (``d_<input>``) of another implementation, to compare with as well.
     """
     call = op.bind({**inputs, **(params or {})}, cu_seqlens, seqlens)
-    subject = make_subject(call, case, backward, seed, cotangents or {})
+    whole = make_subject(call, case, backward, seed, cotangents or {})
+    heads = pick_heads(whole.graph, call.sizes, call.device)
+    subject = on_heads(whole, heads) if heads else whole
     exact = staged_values(subject, torch.float64)
     noise = arithmetic_noise(call.io, call.sizes, gate_span(subject.graph, exact))
     rows = []
@@ -89,8 +93,8 @@ def verify(
             rows += check_stage(subject, plan, step, exact, noise)
     del exact
     progress("verify the op")
-    rows += check_op(subject, noise, comparable(subject, expected or {}, cotangents or {}))
-    return Verification(call.graph.name, call.sizes, call.io, call.backend, case, tuple(rows))
+    rows += check_op(subject, whole, heads, noise, comparable(subject, expected or {}, cotangents or {}))
+    return Verification(call.graph.name, call.sizes, call.io, call.backend, case, tuple(rows), heads)
 
 
 def make_subject(call: Call, case: str, backward: bool, seed: int, given: Mapping[str, torch.Tensor]) -> Subject:
@@ -105,6 +109,19 @@ def make_subject(call: Call, case: str, backward: bool, seed: int, given: Mappin
         cotangents[value] = given[name].to(cotangents[value].dtype)
     cotangents = poisoned_tail(joint, cotangents, call)
     return Subject(call, joint, (call.forward_plan(joint), call.backward_plan(joint)), inputs, cotangents, case)
+
+
+def on_heads(whole: Subject, heads: tuple[int, ...]) -> Subject:
+    """The same call on some of its heads."""
+    call, values = whole.call, whole.graph.values
+
+    def part(tensors: Mapping) -> dict:
+        return {name: take_heads(x, values[name].axes if x is not None else (), heads, call.sizes) for name, x in tensors.items()}
+
+    inputs = part(whole.inputs)
+    small = call.op.bind({**inputs, **call.params}, seqlens=call.packing.on_host() if call.packing else None)
+    subject = make_subject(small, whole.case, len(whole.plans) > 1, 0, {})
+    return replace(subject, inputs=inputs, cotangents=part(whole.cotangents))
 
 
 def poisoned_tail(graph: Graph, tensors: Mapping, call: Call) -> dict:
@@ -173,12 +190,16 @@ def check_shape(name: str, x: torch.Tensor, wanted) -> None:
         raise ChunkwiseError(Diagnostic(codes.INPUTS_FILE, message))
 
 
-def check_op(subject: Subject, noise: float, expected: Mapping[str, torch.Tensor]) -> list[Row]:
+def check_op(subject: Subject, whole: Subject, heads, noise: float, expected: Mapping[str, torch.Tensor]) -> list[Row]:
     """The whole op, forward and, where the subject has a backward pass, every gradient; then what was expected, as one
     more implementation, and the op against it."""
     call, graph = subject.call, subject.graph
     names = dict(call.wanted) | {f"d_{name}": value for name, value in graph.gradients.items()}
-    got = run_whole(subject)
+    got = {name: x for name, x in run_whole(whole).items() if name in names}
+    if heads:
+        values, sizes = whole.graph.values, whole.call.sizes
+        got = {name: take_heads(x, values[names[name]].axes, heads, sizes) for name, x in got.items()}
+        expected = {name: take_heads(x, values[names[name]].axes, heads, sizes) for name, x in expected.items()}
     truth, against = truth_of(subject)
 
     def chain(rounding):

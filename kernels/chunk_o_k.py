@@ -23,7 +23,6 @@ def chunk_o_k_kernel(
         return
     n = tl.minimum(length - o_t, C)
     row = (bos + o_t) * HV + i_h
-    stride = tl.cast(HV, tl.int64)
     o_c = tl.arange(0, C)
     m_c = o_c < n
     m_v = o_v < V
@@ -33,12 +32,12 @@ def chunk_o_k_kernel(
         o_k = i_k + tl.arange(0, BK)
         m_k = o_k < K
         m_ck = m_c[:, None] & m_k[None, :]
-        b_q = tl.load(qg + row * K + o_c[:, None] * (stride * K) + o_k[None, :], mask=m_ck, other=0.0)
+        b_q = tl.load(qg + row * K + o_c[:, None] * (HV * K) + o_k[None, :], mask=m_ck, other=0.0)
         b_h = tl.load(p_h + o_k[:, None] * V + o_v[None, :], mask=m_k[:, None] & m_v[None, :], other=0.0)
         b_o = tl.dot(b_q, b_h, b_o, input_precision=PRECISION)
     m_cv = m_c[:, None] & m_v[None, :]
-    o_cv = o_c[:, None] * (stride * V) + o_v[None, :]
+    o_cv = o_c[:, None] * (HV * V) + o_v[None, :]
     b_v = tl.load(v + row * V + o_cv, mask=m_cv, other=0.0)
-    b_A = load_lower(A + row * C, stride * C, n, o_c, C)
+    b_A = load_lower(A + row * C, HV * C, n, o_c, C)
     b_o = tl.dot(b_A, b_v, b_o, input_precision=PRECISION)
     tl.store(o + row * V + o_cv, b_o.to(o.dtype.element_ty), mask=m_cv)

@@ -10,29 +10,29 @@ from ._chunks import chunk_rows
 def load_channels(x, o_r, o_k, stride, n, K: tl.constexpr):
     """Rows o_r and columns o_k of a chunk's x, its rows ``stride`` apart; 0 past its n rows and past K."""
     m = (o_r < n)[:, None] & (o_k < K)[None, :]
-    return tl.load(x + o_r[:, None] * tl.cast(stride, tl.int64) + o_k[None, :], mask=m, other=0.0)
+    return tl.load(x + o_r[:, None] * stride + o_k[None, :], mask=m, other=0.0)
 
 
 @triton.jit
 def store_channels(x, b_x, o_r, o_k, stride, n, K: tl.constexpr):
     m = (o_r < n)[:, None] & (o_k < K)[None, :]
-    tl.store(x + o_r[:, None] * tl.cast(stride, tl.int64) + o_k[None, :], b_x.to(x.dtype.element_ty), mask=m)
+    tl.store(x + o_r[:, None] * stride + o_k[None, :], b_x.to(x.dtype.element_ty), mask=m)
 
 
 @triton.jit
-def block_factors(b, b_b, o_c, o_k, stride, n, K: tl.constexpr, S: tl.constexpr):
+def block_factors(b, b_b, o_c, o_k, S, stride, n, K: tl.constexpr):
     """2^(b_i - b_m) for the rows in the second half of each block of S, 2^(b_m - b_j) for those in the first.
 
     m is the second half's first row; both exponents are at most 0. Past the n rows, and where m is, 0.
     """
-    o_m = o_c // S * S + S // 2
+    o_m = (o_c & -S) + S // 2
     b_m = load_channels(b, o_m, o_k, stride, n, K)
     b_e = tl.where((o_c >= o_m)[:, None], b_b - b_m, b_m - b_b)
     return tl.exp2(tl.where((tl.maximum(o_c, o_m) < n)[:, None], b_e, float("-inf")))
 
 
 @triton.jit
-def block_mask(o_i, o_j, S: tl.constexpr):
+def block_mask(o_i, o_j, S):
     """Pairs (i, j) with i in the second and j in the first half of one block of S rows."""
     o_x = o_i ^ o_j
     return (o_i > o_j) & (o_x >= S // 2) & (o_x < S)
@@ -75,7 +75,7 @@ def intra_kernel(
         if kb is not None:
             store_channels(kb + row * K, tl.exp2(b_b) * b_k, o_c, o_k, HV * K, n, K)
         if (kg is not None) or (b_end is not None):
-            b_last = tl.load(b + (n - 1) * tl.cast(HV * K, tl.int64) + o_k, mask=o_k < K, other=0.0)
+            b_last = tl.load(b + (n - 1) * (HV * K) + o_k, mask=o_k < K, other=0.0)
         if kg is not None:
             b_ga = tl.exp2(tl.where((o_c < n)[:, None], b_last[None, :] - b_b, float("-inf")))
             store_channels(kg + row * K, b_ga * b_k, o_c, o_k, HV * K, n, K)
@@ -84,8 +84,8 @@ def intra_kernel(
         if A_qk is not None:
             b_own += tl.sum(b_q.to(tl.float32) * b_k.to(tl.float32), axis=1)
         if (A_qk is not None) or (A_kk is not None):
-            for i_l in tl.static_range(LEVELS):
-                b_f = block_factors(b, b_b, o_c, o_k, HV * K, n, K, 2 << i_l)
+            for i_l in range(LEVELS):
+                b_f = block_factors(b, b_b, o_c, o_k, 2 << i_l, HV * K, n, K)
                 b_kf = (b_k * b_f).to(b_k.dtype)
                 m_S = block_mask(o_c[:, None], o_c[None, :], 2 << i_l)
                 if A_qk is not None:
@@ -94,7 +94,7 @@ def intra_kernel(
                 if A_kk is not None:
                     b_R = tl.dot(b_kf, tl.trans(b_kf), input_precision=PRECISION)
                     b_kk += tl.where(m_S, b_R, 0.0)
-    p_A = row * C + o_c[:, None] * (tl.cast(HV, tl.int64) * C) + o_c[None, :]
+    p_A = row * C + o_c[:, None] * (HV * C) + o_c[None, :]
     m_A = (o_c < n)[:, None]
     if A_qk is not None:
         b_qk = scale * tl.where(o_c[:, None] == o_c[None, :], b_own[:, None], b_qk)

@@ -48,10 +48,8 @@ def intra_vjp_kernel(
     b_k = load_channels(k + row_h * K, o_c, o_k, H * K, n, K)
     b_dq = tl.zeros([C, BK], dtype=tl.float32)
     b_dk = tl.zeros([C, BK], dtype=tl.float32)
-    o_A = o_c[:, None] * (tl.cast(HV, tl.int64) * C) + o_c[None, :]
-    o_At = o_c[None, :] * (tl.cast(HV, tl.int64) * C) + o_c[:, None]
-    m_low = m_c[:, None] & (o_c[:, None] > o_c[None, :])
-    m_up = m_c[None, :] & (o_c[:, None] < o_c[None, :])
+    o_A = o_c[:, None] * (HV * C) + o_c[None, :]
+    o_At = o_c[None, :] * (HV * C) + o_c[:, None]
 
     for i_g in range(HV // H):
         r = row * HV + i_h * (HV // H) + i_g
@@ -62,30 +60,28 @@ def intra_vjp_kernel(
         b_read = tl.zeros([C, BK], dtype=tl.float32)
         b_db = tl.zeros([C, BK], dtype=tl.float32)
         if d_qk is not None:
-            b_P = tl.load(d_qk + r * C + o_A, mask=m_low, other=0.0)
-            b_Pt = tl.load(d_qk + r * C + o_At, mask=m_up, other=0.0)
-            b_own = scale * tl.load(d_qk + r * C + o_c * (tl.cast(HV, tl.int64) * C + 1), mask=m_c, other=0.0).to(tl.float32)
+            b_own = scale * tl.load(d_qk + r * C + o_c * (HV * C + 1), mask=m_c, other=0.0).to(tl.float32)
             b_dk += b_own[:, None] * b_q
         if d_kk is not None:
             b_beta += tl.load(beta + r + o_c * HV, mask=m_c, other=0.0).to(tl.float32)
-            b_S = tl.load(d_kk + r * C + o_A, mask=m_low, other=0.0)
-            b_S += tl.load(d_kk + r * C + o_At, mask=m_up, other=0.0) * b_beta[None, :]
         if (d_qk is not None) or (d_kk is not None):
-            for i_l in tl.static_range(LEVELS):
-                b_f = block_factors(p_b, b_b, o_c, o_k, HV * K, n, K, 2 << i_l)
+            for i_l in range(LEVELS):
+                b_f = block_factors(p_b, b_b, o_c, o_k, 2 << i_l, HV * K, n, K)
                 b_kf = (b_k * b_f).to(b_k.dtype)
-                m_S = block_mask(o_c[:, None], o_c[None, :], 2 << i_l)
-                m_St = block_mask(o_c[None, :], o_c[:, None], 2 << i_l)
+                m_S = block_mask(o_c[:, None], o_c[None, :], 2 << i_l) & m_c[:, None]
+                m_St = block_mask(o_c[None, :], o_c[:, None], 2 << i_l) & m_c[None, :]
                 if d_qk is not None:
-                    b_x = tl.where(m_S, b_P, 0.0).to(b_k.dtype)
+                    b_x = tl.load(d_qk + r * C + o_A, mask=m_S, other=0.0)
                     b_read += scale * b_f * tl.dot(b_x, b_kf, input_precision=PRECISION)
-                    b_x = tl.where(m_St, b_Pt, 0.0).to(b_k.dtype)
+                    b_x = tl.load(d_qk + r * C + o_At, mask=m_St, other=0.0)
                     b_y = tl.dot(b_x, (b_q * b_f).to(b_k.dtype), input_precision=PRECISION)
                     b_y *= scale * b_f
                     b_dk += b_y
                     b_db -= b_k * b_y
                 if d_kk is not None:
-                    b_y = b_f * cast_dot(tl.where(m_S | m_St, b_S, 0.0), b_k * b_f, b_k.dtype, PRECISION)
+                    b_x = tl.load(d_kk + r * C + o_A, mask=m_S, other=0.0)
+                    b_x += tl.load(d_kk + r * C + o_At, mask=m_St, other=0.0) * b_beta[None, :]
+                    b_y = b_f * cast_dot(b_x, b_k * b_f, b_k.dtype, PRECISION)
                     m_read = ((o_c & (1 << i_l)) != 0)[:, None]
                     b_dbeta += tl.sum(tl.where(m_read, b_k * b_y, 0.0), axis=1)
                     b_y = tl.where(m_read, b_beta[:, None] * b_y, b_y)
@@ -104,7 +100,7 @@ def intra_vjp_kernel(
             b_dk += b_y
             b_db += b_k * b_y
         if d_kg is not None:
-            b_last = tl.load(p_b + (n - 1) * tl.cast(HV * K, tl.int64) + o_k, mask=o_k < K, other=0.0)
+            b_last = tl.load(p_b + (n - 1) * (HV * K) + o_k, mask=o_k < K, other=0.0)
             b_ga = tl.exp2(tl.where(m_c[:, None], b_last[None, :] - b_b, float("-inf")))
             b_y = b_ga * load_channels(d_kg + r * K, o_c, o_k, HV * K, n, K)
             b_dk += b_y

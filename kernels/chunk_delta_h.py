@@ -43,7 +43,7 @@ def chunk_delta_h_kernel(
 ):  # fmt: skip
     """h = the state entering each chunk, v_new = v - w h (v itself without w), S <- 2^g_C S + (ga k)^T v_new.
 
-    With b_end [NT, HV, K], log2 decays of whole chunks, row d of S decays by 2^b_end_d instead, and k is taken as it is.
+    With b_end [NT, HV, K], log2 decays of whole chunks, row d of S decays by 2^b_end_d instead; k is taken as it is.
     One program owns BV value columns of one sequence's head. The state is held transposed, in tiles [BV, BK], so
     that the left operand of every product comes from registers and the right one straight from memory.
     """

@@ -8,11 +8,11 @@ from .intra import block_factors, block_mask, load_channels, store_channels
 
 
 @triton.jit
-def cast_dot(b_x, b_y, dtype: tl.constexpr, PRECISION: tl.constexpr):
-    """b_x b_y with operands of that dtype. Cotangents may leave fp16's range: tf32 has its digits and float32's range."""
-    if dtype == tl.float16:
-        return tl.dot(b_x.to(tl.float32), b_y, input_precision="tf32")
-    return tl.dot(b_x.to(dtype), b_y.to(dtype), input_precision=PRECISION)
+def cast_dot(b_x, b_y, PRECISION: tl.constexpr):
+    """b_x b_y in b_y's dtype. A cotangent b_x may leave fp16's range: tf32 has its digits and float32's range."""
+    if b_y.dtype == tl.float16:
+        return tl.dot(b_x, b_y.to(tl.float32), input_precision="tf32")
+    return tl.dot(b_x.to(b_y.dtype), b_y, input_precision=PRECISION)
 
 
 @triton.jit(do_not_specialize=["scale", "T", "NT", "R", "H", "HV"])
@@ -23,11 +23,11 @@ def intra_vjp_kernel(
 ):  # fmt: skip
     """BK channels of one chunk and key head: d_q, d_k summed over its value heads, d_b and d_beta of each.
 
-    For each size of blocks the same factors f as forward. With P = scale d_qk in the blocks' lower left quarters, the
-    second halves' rows take f (P (f k)) as d_q, the first halves' f (P^T (f q)) as d_k. For A_kk one product does
-    both: of d_kk in the lower left, (beta d_kk)^T in the upper right quarters, with f k. d_beta [K tiles, R rows, HV]
-    takes the tile's share. d_b: what a row reads counts for it, what it writes against it; pairs of a row with itself
-    do both and are left out.
+    For each size of blocks, with the factors f as forward, fq = f q and fk = f k rounded, and P = scale d_qk in the
+    blocks' lower left quarters: d_q = f (P fk), d_k = f (P^T fq), d_b = fq (P fk) - fk (P^T fq). For A_kk likewise, both
+    roles in one product of fk with beta d_kk in the lower left and its transpose in the upper right quarters.
+    d_beta [K tiles, R rows, HV] takes the tile's share. What a row reads from the chunk's start counts for d_b, what it
+    leaves at the chunk's end against it, and for it at the last valid row. A row with itself would do both.
     """
     LN2: tl.constexpr = 0.6931471805599453
     NK: tl.constexpr = (K + BK - 1) // BK
@@ -57,10 +57,10 @@ def intra_vjp_kernel(
         b_b = load_channels(p_b, o_c, o_k, HV * K, n, K)
         b_beta = tl.zeros([C], dtype=tl.float32)
         b_dbeta = tl.zeros([C], dtype=tl.float32)
-        b_read = tl.zeros([C, BK], dtype=tl.float32)
         b_db = tl.zeros([C, BK], dtype=tl.float32)
         if d_qk is not None:
             b_own = scale * tl.load(d_qk + r * C + o_c * (HV * C + 1), mask=m_c, other=0.0).to(tl.float32)
+            b_dq += b_own[:, None] * b_k
             b_dk += b_own[:, None] * b_q
         if d_kk is not None:
             b_beta += tl.load(beta + r + o_c * HV, mask=m_c, other=0.0).to(tl.float32)
@@ -71,29 +71,29 @@ def intra_vjp_kernel(
                 m_S = block_mask(o_c[:, None], o_c[None, :], 2 << i_l) & m_c[:, None]
                 m_St = block_mask(o_c[None, :], o_c[:, None], 2 << i_l) & m_c[None, :]
                 if d_qk is not None:
-                    b_x = tl.load(d_qk + r * C + o_A, mask=m_S, other=0.0)
-                    b_read += scale * b_f * tl.dot(b_x, b_kf, input_precision=PRECISION)
-                    b_x = tl.load(d_qk + r * C + o_At, mask=m_St, other=0.0)
-                    b_y = tl.dot(b_x, (b_q * b_f).to(b_k.dtype), input_precision=PRECISION)
-                    b_y *= scale * b_f
-                    b_dk += b_y
-                    b_db -= b_k * b_y
+                    b_qf = (b_q * b_f).to(b_k.dtype)
+                    b_d = tl.load(d_qk + r * C + o_A, mask=m_S, other=0.0)
+                    b_y = scale * tl.dot(b_d, b_kf, input_precision=PRECISION)
+                    b_dq += b_f * b_y
+                    b_db += b_qf * b_y
+                    b_d = tl.load(d_qk + r * C + o_At, mask=m_St, other=0.0)
+                    b_y = scale * tl.dot(b_d, b_qf, input_precision=PRECISION)
+                    b_dk += b_f * b_y
+                    b_db -= b_kf * b_y
                 if d_kk is not None:
-                    b_x = tl.load(d_kk + r * C + o_A, mask=m_S, other=0.0)
-                    b_x += tl.load(d_kk + r * C + o_At, mask=m_St, other=0.0) * b_beta[None, :]
-                    b_y = b_f * cast_dot(b_x, b_k * b_f, b_k.dtype, PRECISION)
-                    m_read = ((o_c & (1 << i_l)) != 0)[:, None]
-                    b_dbeta += tl.sum(tl.where(m_read, b_k * b_y, 0.0), axis=1)
-                    b_y = tl.where(m_read, b_beta[:, None] * b_y, b_y)
-                    b_dk += b_y
-                    b_db += b_k * tl.where(m_read, b_y, -b_y)
+                    b_d = tl.load(d_kk + r * C + o_A, mask=m_S, other=0.0)
+                    b_y = cast_dot(b_d, b_kf, PRECISION)
+                    b_dbeta += tl.sum(b_kf * b_y, axis=1)
+                    b_d *= b_beta[:, None]
+                    b_d += tl.load(d_kk + r * C + o_At, mask=m_St, other=0.0) * b_beta[None, :]
+                    b_y = cast_dot(b_d, b_kf, PRECISION)
+                    b_dk += b_f * b_y
+                    b_db += tl.where(((o_c & (1 << i_l)) != 0)[:, None], b_kf * b_y, -b_kf * b_y)
         if d_qg is not None:
             b_y = load_channels(d_qg + r * K, o_c, o_k, HV * K, n, K)
-            b_read += scale * tl.exp2(b_b) * b_y
-        b_db += b_q * b_read
-        b_dq += b_read
-        if d_qk is not None:
-            b_dq += b_own[:, None] * b_k
+            b_y = scale * tl.exp2(b_b) * b_y
+            b_dq += b_y
+            b_db += b_q * b_y
         if d_kb is not None:
             b_y = load_channels(d_kb + r * K, o_c, o_k, HV * K, n, K)
             b_y = tl.exp2(b_b) * b_y

@@ -9,7 +9,7 @@ from .decay_gate import log_decay
 
 @triton.jit
 def bounded_sigmoid(x, A_log):
-    """(z, sigmoid(z), sigmoid(-z), exp(A_log)) of z = exp(A_log) x held in -100..100, A_log in ..88; a nan stays one."""
+    """(z, sigmoid(z), sigmoid(-z), exp(A_log)), z = exp(A_log) x held in -100..100, A_log up to 88; a nan stays one."""
     b_slope = exp_exact(tl.where(A_log > 88.0, 88.0, A_log))
     b_z = b_slope * x
     b_z = tl.where(b_z > 100.0, 100.0, tl.where(b_z < -100.0, -100.0, b_z))
@@ -22,7 +22,7 @@ def bounded_sigmoid(x, A_log):
 def kda_gate_kernel(
     a, A_log, dt_bias, g, bound, rows, HV, K: tl.constexpr, BT: tl.constexpr, BN: tl.constexpr
 ):  # fmt: skip
-    """g = -exp(A_log) softplus(a + dt_bias), or bound sigmoid(exp(A_log) (a + dt_bias)): BT rows, BN of HV K channels."""
+    """g = -exp(A_log) softplus(a + dt_bias), or bound sigmoid(exp(A_log) (a + dt_bias)); BT rows, BN of HV K channels."""
     columns = HV * K
     n_b = tl.cdiv(columns, BN)
     pid = tl.program_id(0).to(tl.int64)

@@ -53,7 +53,9 @@ def cpu_name() -> str:
 def output_of(*command: str, folder: Path | None = None) -> str | None:
     """The first line that a command prints; None when there is no such command or it fails."""
     try:
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=10, env={**os.environ, "LC_ALL": "C"})
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=10, env={**os.environ, "LC_ALL": "C"}
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     lines = done.stdout.splitlines()

@@ -9,7 +9,7 @@ from ..stages._seqs import Seqs
 from .dtypes import compute_dtype
 from .graph import Value
 from .plan import Buffer, Plan, Step
-from .references import run_reference, rounded
+from .references import rounded, run_reference
 from .sizes import node_parameters
 from .stage_library import keyword_names
 
@@ -62,7 +62,9 @@ def allocate(buffers: Mapping[str, Buffer | None], device: torch.device, make: M
     return {name: make(b.shape, dtype=b.dtype, device=device) if b else None for name, b in buffers.items()}
 
 
-def prepare(step: Step, plan: Plan, values: Values, params, seqs: Seqs, make: Maker) -> tuple[Values, Callable[[], None]]:
+def prepare(
+    step: Step, plan: Plan, values: Values, params, seqs: Seqs, make: Maker
+) -> tuple[Values, Callable[[], None]]:
     """(output tensors by port, a function that fills them)."""
     inputs = {port: values.get(name) if name else None for port, name in step.node.inputs.items()}
     keywords = {**step.axes, **node_parameters(step.node, plan.sizes, params)}

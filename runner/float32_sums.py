@@ -2,8 +2,8 @@
 
 A partial sum s_k is rounded by up to half a unit in the last place, so n of them slip together by
 2^-24 sqrt(sum of s_k^2 / 3). For n terms with squares summing to Q and total S that is estimated, from terms of
-random sign to terms of one sign, as 2^-24 sqrt(n) sqrt(Q / 6 + S^2 / 9). A library splits its sums and loses less; which
-split it takes is no property of the mathematics, so the model does not rest on it.
+random sign to terms of one sign, as 2^-24 sqrt(n) sqrt(Q / 6 + S^2 / 9). A library splits its sums and loses less;
+which split it takes is no property of the mathematics, so the model does not rest on it.
 """
 
 import torch

@@ -110,7 +110,11 @@ class Op:
         return self.graphs.get(absent, lambda: build_graph(self.spec, self.stages, absent))
 
     def joint_graph(
-        self, absent: frozenset[str], wanted: frozenset[str], cotangents: frozenset[str], recompute: frozenset[str] | None = None
+        self,
+        absent: frozenset[str],
+        wanted: frozenset[str],
+        cotangents: frozenset[str],
+        recompute: frozenset[str] | None = None,
     ) -> Graph:
         """Forward, rebuild and backward in one graph; wanted: inputs, cotangents: outputs, recompute: stages."""
         key = (absent, wanted, cotangents, recompute)
@@ -231,7 +235,8 @@ class Call:
     def plan(self, graph: Graph, results: Mapping[str, str], given=()) -> Plan:
         """The plan for some results of a graph; made once per signature."""
         key = (
-            id(graph), tuple(results.items()), tuple(self.sizes.items()), self.io, self.device, self.packing is not None, self.backend
+            id(graph), tuple(results.items()), tuple(self.sizes.items()), self.io, self.device,
+            self.packing is not None, self.backend,
         )  # fmt: skip
         make = lambda: make_plan(graph, self.sizes, self.io, self.backend, self.device, results, given)  # noqa: E731
         return self.op.plans.get(key, make)
@@ -254,6 +259,7 @@ class Call:
 
         The choice is made for all gradients at once, so that backward finds what forward kept.
         """
+
         def with_rebuilt(recompute=None):
             return self.op.joint_graph(self.graph.absent, frozenset(wanted), frozenset(cotangents), recompute)
 

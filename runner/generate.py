@@ -62,7 +62,9 @@ def gate(g: torch.Tensor, case: str, axes: tuple[str, ...], generator) -> torch.
     return g
 
 
-def make_cotangents(graph: Graph, sizes: Mapping[str, int], io: torch.dtype, device, seed: int = 0) -> dict[str, torch.Tensor]:
+def make_cotangents(
+    graph: Graph, sizes: Mapping[str, int], io: torch.dtype, device, seed: int = 0
+) -> dict[str, torch.Tensor]:
     """Standard normal gradients for every cotangent of a graph with a backward pass, by value name."""
     return {
         name: make_input(graph.values[name], sizes, io, device, seed, "typical") for name in graph.cotangents.values()

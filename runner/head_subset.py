@@ -40,7 +40,9 @@ def pick_heads(graph: Graph, sizes: Mapping[str, int], device: torch.device) -> 
     return tuple(sorted({round(i * (heads - 1) / max(1, count - 1)) for i in range(count)}))
 
 
-def take_heads(x: torch.Tensor | None, axes: tuple, heads: tuple[int, ...], sizes: Mapping[str, int]) -> torch.Tensor | None:
+def take_heads(
+    x: torch.Tensor | None, axes: tuple, heads: tuple[int, ...], sizes: Mapping[str, int]
+) -> torch.Tensor | None:
     """The part of a tensor on some key heads and their value heads."""
     if x is None:
         return None

@@ -43,7 +43,9 @@ def parsed(spec: PipelineSpec) -> Definition:
         raise ChunkwiseError(*map(diagnostic, error.problems)) from None
 
 
-def definition_gradients(graph: Graph, inputs: Mapping, cotangents: Mapping, params, sizes, packing) -> dict[str, torch.Tensor]:
+def definition_gradients(
+    graph: Graph, inputs: Mapping, cotangents: Mapping, params, sizes, packing
+) -> dict[str, torch.Tensor]:
     """float64 gradients of the definition by autograd, for every input in graph.gradients.
 
     cotangents: output -> incoming gradient. Only every sqrt(T)-th state is kept on the way.

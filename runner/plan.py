@@ -93,7 +93,9 @@ def make_plan(
     last_reader = {name: node.id for node in nodes for name in node.inputs.values() if name}
     steps, kept = [], set(results.values())
     for node in nodes:
-        release = tuple(n for n in dict.fromkeys(node.inputs.values()) if n and last_reader[n] == node.id and n not in kept)
+        release = tuple(
+            n for n in dict.fromkeys(node.inputs.values()) if n and last_reader[n] == node.id and n not in kept
+        )
         try:
             steps.append(make_step(graph, node, sizes, io, backend, device, needed - set(given), release))
         except ChunkwiseError as error:
@@ -121,7 +123,11 @@ def make_step(graph: Graph, node: Node, sizes, io, backend, device, needed: set[
         port: buffer_of(graph.values[node.outputs[port]], sizes, io) if node.outputs.get(port) in needed else None
         for port in node.stage.contract.outputs
     }
-    scratch = {name: scratch_buffer(port, {**axes, **config}, io) for name, port in launcher.scratch.items()} if launcher else {}
+    scratch = (
+        {name: scratch_buffer(port, {**axes, **config}, io) for name, port in launcher.scratch.items()}
+        if launcher
+        else {}
+    )
     return Step(node, launcher, config, axes, outputs, scratch, release, why)
 
 
@@ -188,7 +194,9 @@ def require_triton(backend: str) -> None:
     interpreting = bool(triton.knobs.runtime.interpret)
     if interpreting and backend == "triton":
         message = "TRITON_INTERPRET is set in this process, so its kernels are interpreted"
-        raise ChunkwiseError(Diagnostic(codes.BACKEND, message, help="unset TRITON_INTERPRET, or pass backend='interpret'"))
+        raise ChunkwiseError(
+            Diagnostic(codes.BACKEND, message, help="unset TRITON_INTERPRET, or pass backend='interpret'")
+        )
     if not interpreting and backend == "interpret":
         message = "the interpreter needs a process of its own, started with TRITON_INTERPRET=1"
         help = "set it before Python starts; the command line does so by itself"

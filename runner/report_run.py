@@ -79,8 +79,15 @@ def run_table(report: RunReport):
     for before, stage in zip((None, *timings.stages), timings.stages):
         if before and before.phase != stage.phase:
             table.add_section()
-        table.add_row(stage.id, stage.stage, stage.backend, *time_cells(stage.timing), f"{timings.share_pct(stage):.1f} %",
-                      rate(stage.tflops), rate(stage.gbps))
+        table.add_row(
+            stage.id,
+            stage.stage,
+            stage.backend,
+            *time_cells(stage.timing),
+            f"{timings.share_pct(stage):.1f} %",
+            rate(stage.tflops),
+            rate(stage.gbps),
+        )
     table.add_section()
     total, whole = timings.sum_of_stages_ms, timings.end_to_end
     table.add_row("sum of stages", "", "", milliseconds(total))
@@ -117,9 +124,14 @@ def kept_lines(report: RunReport) -> list[str]:
     lines = [f"kept for backward: {values}; {megabytes(sum(kept.values()))} in all"]
     for stage in report.timings.stages:
         if stage.phase == "rebuild":
-            saved = sum(bytes_of(buffer_of(graph.values[v], call.sizes, call.io)) for v in graph.nodes[stage.id].outputs.values())
+            saved = sum(
+                bytes_of(buffer_of(graph.values[v], call.sizes, call.io))
+                for v in graph.nodes[stage.id].outputs.values()
+            )
             origin = stage.id.removesuffix(".rebuild")
-            lines.append(f"rebuilt: {origin}, {milliseconds(stage.timing.median_ms)} ms for {megabytes(saved)} not kept")
+            lines.append(
+                f"rebuilt: {origin}, {milliseconds(stage.timing.median_ms)} ms for {megabytes(saved)} not kept"
+            )
     return lines
 
 

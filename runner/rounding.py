@@ -93,7 +93,9 @@ class SlippingSums:
             return total
         if total.device not in self.generators:
             self.generators[total.device] = torch.Generator(total.device).manual_seed(self.seed)
-        noise = torch.randn(total.shape, generator=self.generators[total.device], device=total.device, dtype=total.dtype)
+        noise = torch.randn(
+            total.shape, generator=self.generators[total.device], device=total.device, dtype=total.dtype
+        )
         terms = product_terms(func, args) if func in DOTS else sum_terms(args[0], total)
         return slipped(total, func(*squared(args), **kwargs), terms, noise)
 

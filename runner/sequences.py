@@ -143,7 +143,9 @@ def device_tables(lengths: tuple[int, ...], NT: int, C: int, device: torch.devic
     copies = tables_by_stream(*key)
     if is_captured(device):
         if key not in _captured and not copies:
-            refuse("these lengths are new, and a CUDA graph is being captured", "call once before, with the same lengths")
+            refuse(
+                "these lengths are new, and a CUDA graph is being captured", "call once before, with the same lengths"
+            )
         return _captured.setdefault(key, next(iter(copies.values()), None))
     stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
     if stream not in copies:

@@ -17,7 +17,7 @@ class Written:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One entry of ``inputs``. shape: axis names or integers. dtype: io, f32 or int. default: for an absent optional."""
+    """One entry of ``inputs``. shape: axis names or integers. dtype: io, f32 or int. default: for an absent one."""
 
     name: str
     mark: Mark

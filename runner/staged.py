@@ -5,7 +5,7 @@ This is what verification holds kernels against; nothing here knows a budget.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache
 
 import torch
 
@@ -117,7 +117,7 @@ def vjp_case(subject: Subject, node: Node, inputs: dict, exact: Mapping) -> Stag
     return StageCase(node, inputs, {port: truth[port] for port in node.outputs})
 
 
-@lru_cache(maxsize=None)
+@cache
 def without_vjp(stage: Stage) -> Stage:
     return replace(stage, vjp=None, vjp_launchers=())
 

@@ -116,7 +116,10 @@ def on_heads(whole: Subject, heads: tuple[int, ...]) -> Subject:
     call, values = whole.call, whole.graph.values
 
     def part(tensors: Mapping) -> dict:
-        return {name: take_heads(x, values[name].axes if x is not None else (), heads, call.sizes) for name, x in tensors.items()}
+        return {
+            name: take_heads(x, values[name].axes if x is not None else (), heads, call.sizes)
+            for name, x in tensors.items()
+        }
 
     inputs = part(whole.inputs)
     small = call.op.bind({**inputs, **call.params}, seqlens=call.packing.on_host() if call.packing else None)

@@ -43,36 +43,36 @@ def pairs(x, y, b):
     of_rows, of_columns = factors(b)
     _, x = x.chunk(2, dim=-2)
     y, _ = y.chunk(2, dim=-2)
-    corner = torch.einsum("...ik,...jk->...ij", x * of_rows, y * of_columns)
+    corner = (x * of_rows) @ (y * of_columns).mT
     first, second = diagonal.unbind(-3)
     top = torch.cat([first, torch.zeros_like(first)], dim=-1)
     return torch.cat([top, torch.cat([corner, second], dim=-1)], dim=-2)
 
 
-def sum_over_columns(d, y, b):
-    """Sum over j < i of d_ij 2^(b_i - b_j) y_j: the gradient of ``pairs`` by x, without the diagonal."""
-    if b.shape[-2] == 1:
-        return torch.zeros_like(b)
-    corner, diagonal = blocks(d)
-    of_rows, of_columns = factors(b)
-    inner = sum_over_columns(diagonal, halves(y, -2), halves(b, -2))
-    first, second = inner.unbind(-3)
-    y, _ = y.chunk(2, dim=-2)
-    read = of_rows * torch.einsum("...ij,...jk->...ik", corner, y * of_columns)
-    return torch.cat([first, second + read], dim=-2)
+def pair_gradients(d, x, y, b):
+    """(dx, dy, db) of ``pairs`` for the cotangent d, the diagonal left out; db in units of ln 2.
 
-
-def sum_over_rows(d, x, b):
-    """Sum over i > j of d_ij 2^(b_i - b_j) x_i: the gradient of ``pairs`` by y, without the diagonal."""
+    The pair (i, j) adds d_ij x_i y_j 2^(b_i - b_j) to db at its row i and takes it at its row j. Both are made of the
+    same rounded factors, so that they cancel where db is summed over a range with both rows in it.
+    """
     if b.shape[-2] == 1:
-        return torch.zeros_like(b)
+        return (torch.zeros_like(b),) * 3
     corner, diagonal = blocks(d)
+    inner = pair_gradients(diagonal, *(halves(each, -2) for each in (x, y, b)))
     of_rows, of_columns = factors(b)
-    inner = sum_over_rows(diagonal, halves(x, -2), halves(b, -2))
-    first, second = inner.unbind(-3)
     _, x = x.chunk(2, dim=-2)
-    written = of_columns * torch.einsum("...ij,...ik->...jk", corner, x * of_rows)
-    return torch.cat([first + written, second], dim=-2)
+    y, _ = y.chunk(2, dim=-2)
+    corner, x, y = as_operand(corner), as_operand(x * of_rows), as_operand(y * of_columns)
+    read, written = corner @ y, corner.mT @ x
+    first = (torch.zeros_like(read), of_columns * written, -y * written)
+    second = (of_rows * read, torch.zeros_like(read), x * read)
+    outer = (torch.cat(each, dim=-2) for each in zip(first, second))
+    return tuple(own.flatten(-3, -2) + far for own, far in zip(inner, outer))
+
+
+def as_operand(x):
+    """x itself, as a product takes it: the rounding model rounds what enters an einsum, here once for several uses."""
+    return torch.einsum("...->...", x)
 
 
 def blocks(d):

@@ -1,4 +1,4 @@
-"""The scan over chunk states with a decay per channel, and its gradient, with the delta rule's correction or without."""
+"""The scan over chunk states with a decay per channel, and its gradient, with or without the delta correction."""
 
 import math
 
@@ -7,7 +7,6 @@ import torch
 from ._contract import Port
 from ._scan import state_scan
 from ._scan_vjp import scan_vjp_launches
-
 
 
 def channel_scan(kg, w, u, b_end, initial_state, *, C):

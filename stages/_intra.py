@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from ._channel_decay import chunk_major, last_rows, pairs, sum_over_columns, sum_over_rows
+from ._channel_decay import chunk_major, last_rows, pair_gradients, pairs
 from ._contract import F32, Launch, Port, ceil_div
 from ._decay import per_key_head, per_value_head, unchunked, zero_chunked
 from ._sum_parts import sum_parts
@@ -60,19 +60,15 @@ def intra_vjp(d_qk, d_kk, d_qg, d_kg, d_kb, d_b_end, q, k, beta, b, *, C, scale)
 
     if d_qk is not None:
         d = by_chunk(scale * d_qk, C, 0)
-        read, written = rows(sum_over_columns(d, b_k, b_b)), rows(sum_over_rows(d, b_q, b_b))
+        read, written, carried = map(rows, pair_gradients(d, b_q, b_k, b_b))
         own = rows(d.diagonal(dim1=-2, dim2=-1).unsqueeze(-1))
-        dq, dk = dq + read + own * k, dk + written + own * q
-        db = db + q * read - k * written
+        dq, dk, db = dq + read + own * k, dk + written + own * q, db + carried
     if beta is not None:
         grads["beta"] = torch.zeros_like(beta)
     if d_kk is not None:
-        read = rows(sum_over_columns(by_chunk(d_kk, C, -1), b_k, b_b))
-        written = rows(sum_over_rows(by_chunk(beta.unsqueeze(-1) * d_kk, C, -1), b_k, b_b))
-        grads["beta"] = (k * read).sum(-1)
-        read = beta.unsqueeze(-1) * read
-        dk = dk + read + written
-        db = db + k * (read - written)
+        grads["beta"] = rows((by_chunk(d_kk, C, -1) * pairs(b_k, b_k, b_b)).sum(-1, keepdim=True)).squeeze(-1)
+        read, written, carried = map(rows, pair_gradients(by_chunk(beta.unsqueeze(-1) * d_kk, C, -1), b_k, b_k, b_b))
+        dk, db = dk + read + written, db + carried
     if d_qg is not None:
         read = scale * torch.exp2(b) * d_qg
         dq, db = dq + read, db + q * read

@@ -103,7 +103,8 @@ def reverse_scan(
         grid=(seqs.N * HV * ceil_div(V, BV),),
         args=dict(
             k=k, w=w, g=g, g_gamma=g_gamma, b_end=b_end, d_h=d_h, d_v_new=d_v_new, d_final_state=d_final_state,
-            d_v=d_v, d_s=d_s, d_initial_state=d_initial_state, cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets,
+            d_v=d_v, d_s=d_s, d_initial_state=d_initial_state, cu_seqlens=seqs.cu_seqlens,
+            chunk_offsets=seqs.chunk_offsets,
             T=T, NT=seqs.NT, H=H, HV=HV,
         ),
         constexprs=dict(
@@ -128,7 +129,8 @@ def write_vjp(
         grid=(B * seqs.NT * H * NK,),
         args=dict(
             k=k, v_new=v_new, g=g, g_gamma=g_gamma, b_end=b_end, h=h, d_v_new=d_v_new, d_v=d_v, d_s=d_s, d_k=d_k,
-            d_w=d_w, d_g=gate, d_b_end=d_b_end, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table, T=T, NT=seqs.NT, R=B * T, H=H, HV=HV,
+            d_w=d_w, d_g=gate, d_b_end=d_b_end, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table,
+            T=T, NT=seqs.NT, R=B * T, H=H, HV=HV,
         ),
         constexprs=dict(K=K, V=V, C=C, BK=BK, BV=BV, PRECISION=precision(k.dtype)),
         num_warps=config["write_warps"],

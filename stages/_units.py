@@ -15,7 +15,7 @@ UNITS = {
     "gram/unit_lower_inverse/ungated": "(I + A)^-1 of the ungated strict lower Gram matrix",
     "wy/decayed_key": "w = Ai (beta 2^g k): what each row reads from the state that enters its chunk",
     "wy/value": "u = Ai (beta v): the row's write if the entering state were zero",
-    "attention/lower/gated": "A[i, j] = scale times the sum over K of q_i k_j 2^(b_i - b_j) for j <= i in the chunk, else 0",
+    "attention/lower/gated": "A[i, j] = scale sum over K of q_i k_j 2^(b_i - b_j) for j <= i in the chunk, else 0",
     "query/decayed": "scale 2^b q: what each row reads from the state that enters its chunk",
     "key/decayed": "2^b k: each row's key against the state that enters its chunk",
     "key/to_chunk_end": "2^(b_C - b) k: what each row's key leaves in the state at its chunk's end",

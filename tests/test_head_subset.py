@@ -13,7 +13,7 @@ SIZES = dict(B=2, T=70, H=6, HV=12, K=8, V=16)
 
 @pytest.fixture
 def little_memory(monkeypatch):
-    monkeypatch.setattr(head_subset, "free_bytes", lambda device: 8_000_000)
+    monkeypatch.setattr(head_subset, "free_bytes", lambda device: 700_000)
 
 
 def test_picks_heads_spread_over_all(little_memory):
@@ -33,13 +33,13 @@ def test_verifies_gradients_on_the_heads_and_says_which(little_memory):
 def test_an_error_on_a_chosen_head_is_found(little_memory, monkeypatch):
     op = load("simple_gla")
     inputs = make_inputs(op.whole, complete(op.whole, SIZES), torch.float32, "cpu")
-    heads = head_subset.pick_heads(op.whole, complete(op.whole, SIZES), torch.device("cpu")) or (0,)
+    heads = head_subset.pick_heads(op.whole, complete(op.whole, SIZES), torch.device("cpu"))
     from chunkwise.runner import verify as module
 
     honest = module.run_whole
 
     def with_one_wrong_head(subject):
-        results = honest(subject)
+        results = dict(honest(subject))
         results["o"][:, :, 2 * heads[-1]] *= 1.01
         return results
 

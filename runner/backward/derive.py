@@ -16,7 +16,9 @@ from ..stage_library import Stage
 from .vjp_stage import cotangent_dtype, vjp_stage
 
 
-def derive(graph: Graph, wanted: Collection[str], cotangents: Collection[str], recompute: Collection[str] | None = None) -> Graph:
+def derive(
+    graph: Graph, wanted: Collection[str], cotangents: Collection[str], recompute: Collection[str] | None = None
+) -> Graph:
     """The graph with its backward pass.
 
     wanted: inputs whose gradients are asked for. cotangents: outputs that a gradient flows into.
@@ -33,9 +35,14 @@ def derive(graph: Graph, wanted: Collection[str], cotangents: Collection[str], r
         raise ChunkwiseError(*walk.found)
     marked = {node.id for node in graph.nodes.values() if node.recompute} if recompute is None else set(recompute)
     rebuilt, renamed, kept = rebuild(graph, walk, marked)
-    backward = [replace(node, inputs={port: renamed.get(v, v) for port, v in node.inputs.items()}) for node in walk.nodes]
+    backward = [
+        replace(node, inputs={port: renamed.get(v, v) for port, v in node.inputs.items()}) for node in walk.nodes
+    ]
     values = {**graph.values, **walk.values}
-    values |= {new: replace(graph.values[old], name=new, producer=f"{graph.values[old].producer}.rebuild") for old, new in renamed.items()}
+    values |= {
+        new: replace(graph.values[old], name=new, producer=f"{graph.values[old].producer}.rebuild")
+        for old, new in renamed.items()
+    }
     return Graph(
         spec=graph.spec,
         absent=graph.absent,
@@ -79,7 +86,9 @@ class Walk:
         flowing = [name for name in node.outputs.values() if self.incoming.get(name)]
         stage = vjp_stage(node.stage)
         through = {
-            port: name for port, name in node.inputs.items() if name in self.active and f"d_{port}" in stage.contract.outputs
+            port: name
+            for port, name in node.inputs.items()
+            if name in self.active and f"d_{port}" in stage.contract.outputs
         }
         if not flowing:
             return
@@ -93,7 +102,9 @@ class Walk:
             outputs[f"d_{port}"] = new = f"{id}.d_{port}"
             self.values[new] = cotangent_value(self.graph.values[name], new, id, f"d_{port}", stage)
             self.incoming.setdefault(name, []).append(new)
-        self.nodes.append(replace(node, id=id, stage=stage, inputs=inputs, outputs=outputs, phase="backward", recompute=False))
+        self.nodes.append(
+            replace(node, id=id, stage=stage, inputs=inputs, outputs=outputs, phase="backward", recompute=False)
+        )
 
     def read(self, node: Node, port: str) -> str | None:
         """What a vjp's input port is fed with: a cotangent, or a value of the forward pass."""
@@ -121,7 +132,9 @@ class Walk:
         shape = " ".join(map(str, value.axes))
         contract = _gradient_sum.contract(shape, [self.values[part].dtype for part in parts], dtype)
         doc = f"Sum of the {len(parts)} contributions to the gradient of {name}."
-        stage = Stage("gradient_sum", _gradient_sum.__file__, doc, contract, _gradient_sum.reference, _gradient_sum.LAUNCHERS)
+        stage = Stage(
+            "gradient_sum", _gradient_sum.__file__, doc, contract, _gradient_sum.reference, _gradient_sum.LAUNCHERS
+        )
         axes = {axis: axis for axis in value.axes if isinstance(axis, str)}
         inputs = {f"x{i}": part for i, part in enumerate(parts)}
         self.values[f"{id}.y"] = replace(cotangent_value(value, f"{id}.y", id, "y"), dtype=dtype)

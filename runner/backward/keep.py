@@ -1,7 +1,7 @@
 """What backward needs of the forward pass: kept in memory, or rebuilt for time.
 
-The file's ``recompute`` marks decide; a memory budget overrides them. Inputs and outputs of the call are not counted: the caller
-holds them anyway.
+The file's ``recompute`` marks decide; a memory budget overrides them. Inputs and outputs of the call are not counted:
+the caller holds them anyway.
 """
 
 from collections.abc import Callable, Collection, Mapping

@@ -6,7 +6,7 @@ Inputs: ``d_<output>`` for each output (absent where nothing flows back), and th
 
 import inspect
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 
 import torch
 
@@ -23,25 +23,33 @@ def cotangent_dtype(dtype: str, axes) -> str:
 
 def cotangent_port(port: Port) -> Port:
     unit = f"cotangent/{port.unit}" if port.unit else None
-    return Port(port.shape, cotangent_dtype(port.dtype, port.axes), unit, optional=True, doc=f"gradient; {port.doc}".strip("; "))
+    return Port(
+        port.shape, cotangent_dtype(port.dtype, port.axes), unit, optional=True, doc=f"gradient; {port.doc}".strip("; ")
+    )
 
 
-@lru_cache(maxsize=None)
+@cache
 def vjp_stage(stage: Stage) -> Stage:
     """The stage X.vjp of X."""
     contract = stage.contract
     names = positional(stage.vjp) if stage.vjp else [*(f"d_{name}" for name in contract.outputs), *contract.inputs]
     ports = {**contract.outputs, **contract.inputs}
     inputs = {
-        name: cotangent_port(contract.outputs[name[2:]]) if name[2:] in contract.outputs and name.startswith("d_") else ports[name]
+        name: cotangent_port(contract.outputs[name[2:]])
+        if name[2:] in contract.outputs and name.startswith("d_")
+        else ports[name]
         for name in names
     }
     outputs = {f"d_{name}": cotangent_port(contract.inputs[name]) for name in gradients_given(stage)}
     return Stage(
         name=f"{stage.name}.vjp",
         file=stage.file,
-        doc=f"Gradient of {stage.name}." if stage.vjp else f"Gradient of {stage.name}, by autograd through its reference.",
-        contract=Contract(inputs, outputs, contract.params, contract.requires, f"2 * ({contract.flops})", contract.presence),
+        doc=f"Gradient of {stage.name}."
+        if stage.vjp
+        else f"Gradient of {stage.name}, by autograd through its reference.",
+        contract=Contract(
+            inputs, outputs, contract.params, contract.requires, f"2 * ({contract.flops})", contract.presence
+        ),
         reference=Reference(stage, tuple(names)),
         launchers=stage.vjp_launchers,
         is_vjp=True,
@@ -88,9 +96,13 @@ def by_autograd(stage: Stage, given: Mapping, needs: frozenset[str]) -> dict[str
         leaves = {name: rest[name].detach().requires_grad_() for name in sorted(needs) if rest.get(name) is not None}
         outputs = stage.reference(**{**rest, **leaves})
         pairs = [(outputs[name], d) for name, d in cotangents.items() if d is not None and outputs[name].requires_grad]
-        results = torch.autograd.grad(
-            [out for out, _ in pairs], list(leaves.values()), [d for _, d in pairs], allow_unused=True
-        ) if pairs else [None] * len(leaves)
+        results = (
+            torch.autograd.grad(
+                [out for out, _ in pairs], list(leaves.values()), [d for _, d in pairs], allow_unused=True
+            )
+            if pairs
+            else [None] * len(leaves)
+        )
     return {
         name: torch.zeros_like(leaf) if gradient is None else gradient
         for (name, leaf), gradient in zip(leaves.items(), results)

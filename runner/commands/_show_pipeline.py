@@ -21,7 +21,11 @@ def pipeline_text(graph: Graph) -> list:
     parts += [output_table(graph), ""]
     if graph.gradients:
         kept = ", ".join(graph.kept) or "nothing but inputs"
-        parts += [result_table(graph, "gradients", {f"d_{n}": v for n, v in graph.gradients.items()}), "", f"kept: {kept}"]
+        parts += [
+            result_table(graph, "gradients", {f"d_{n}": v for n, v in graph.gradients.items()}),
+            "",
+            f"kept: {kept}",
+        ]
     return [*parts, "io: the dtype that the inputs have in common"]
 
 

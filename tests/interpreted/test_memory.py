@@ -2,33 +2,11 @@
 
 import pytest
 import torch
+from support.guarded import Guarded
 from support.ops import OPS, check, inputs, op, refusal
 
 from chunkwise.runner import codes
 from chunkwise.runner.execute import execute
-
-GUARD = 4096
-"""Numbers on both sides of a tensor; more than a tile is wide."""
-
-
-class Guarded:
-    """Allocates tensors between stretches of nan, and finds those that somebody wrote to."""
-
-    def __init__(self):
-        self.rooms = []
-
-    def __call__(self, shape, *, dtype, device=None):
-        size = torch.Size(shape).numel()
-        room = torch.full([size + 2 * GUARD], torch.nan, dtype=dtype)
-        self.rooms.append((room, size))
-        return room[GUARD : GUARD + size].view(shape)
-
-    def holding(self, x):
-        return self(x.shape, dtype=x.dtype).copy_(x)
-
-    def unhurt(self):
-        return all(room[:GUARD].isnan().all() and room[GUARD + size :].isnan().all() for room, size in self.rooms)
-
 
 @pytest.mark.parametrize("K,V,seqlens", [(48, 60, None), (100, 48, (0, 17, 1)), (8, 3, (0, 17, 1))])
 @pytest.mark.parametrize("name", ["gated_delta", "simple_gla", "qwen3_next_gdn"])

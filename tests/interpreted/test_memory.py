@@ -8,6 +8,7 @@ from support.ops import OPS, check, inputs, op, refusal
 from chunkwise.runner import codes
 from chunkwise.runner.execute import execute
 
+
 @pytest.mark.parametrize("K,V,seqlens", [(48, 60, None), (100, 48, (0, 17, 1)), (8, 3, (0, 17, 1))])
 @pytest.mark.parametrize("name", ["gated_delta", "simple_gla", "qwen3_next_gdn"])
 def test_e1_nan_beside_every_tensor(name, K, V, seqlens):

@@ -67,7 +67,8 @@ def unit_of(contract, unit, absent) -> str:
 
 
 def stage_inputs(op, io=torch.float32, *, seqlens=None, seed=0, device="cpu", **sizes) -> dict[str, torch.Tensor]:
-    """Inputs shaped by unit: chunk sums fall inside a chunk, Gram matrices and inverses are triangular."""
+    """Inputs shaped by unit: chunk sums fall inside a chunk, Gram matrices and inverses are triangular, what rows read
+    of a state is small enough for the state not to grow without end."""
     sizes = complete(op.whole, sizes, None if seqlens is None else len(seqlens))
     graph = op.whole
     plain = [name for name, value in graph.inputs.items() if not shaped_by_unit(value)]
@@ -86,7 +87,7 @@ def narrowed(graph, names):
 
 
 def shaped_by_unit(value) -> bool:
-    return (value.unit or "").startswith(("log_decay/log2/chunk_sum", "gram/"))
+    return (value.unit or "").startswith(("log_decay/log2/chunk_sum", "gram/", "wy/decayed_key"))
 
 
 def rows_in_chunk(sizes, seqlens, device) -> torch.Tensor:
@@ -97,6 +98,8 @@ def rows_in_chunk(sizes, seqlens, device) -> torch.Tensor:
 
 
 def shaped(value, noise, row, sizes):
+    if value.unit == "wy/decayed_key":
+        return noise / sizes["K"]
     if value.unit.startswith("log_decay"):
         step = torch.nn.functional.logsigmoid(noise)
         sums = torch.empty_like(step)

@@ -1,0 +1,87 @@
+"""The kernels on a GPU at the sizes that people compare on, in every dtype, with hard inputs and packed sequences."""
+
+import pytest
+import torch
+from support.ops import OPS, PIPELINES, RAGGED, check, inputs, op
+
+from chunkwise.runner.generate import CASES
+from chunkwise.runner.workloads import WORKLOADS
+
+pytestmark = pytest.mark.gpu
+
+SMALL = dict(B=2, T=150, H=2, HV=4, K=128, V=128)
+
+
+def verified(name, io, C=None, *, seqlens=None, case="typical", params=None, backward=False, seed=0, **sizes):
+    kernel = op(name, C, "triton")
+    given = inputs(kernel, io, seqlens=seqlens, case=case, seed=seed, device="cuda", **sizes)
+    result = check(kernel, given, seqlens=seqlens, case=case, params=params, backward=backward)
+    assert "reference" not in {row.backend for row in result.rows}
+    return result
+
+
+@pytest.mark.parametrize("io", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("workload", WORKLOADS)
+@pytest.mark.parametrize("name", OPS)
+def test_workloads(name, workload, io):
+    verified(name, io, **WORKLOADS[workload])
+    torch.cuda.empty_cache()
+
+
+@pytest.mark.parametrize("io", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("seqlens", [None, RAGGED, (1000, 1, 64, 63, 0, 300)], ids=str)
+@pytest.mark.parametrize("name", PIPELINES)
+def test_plain_and_packed(name, seqlens, io):
+    """D2 and the V cases; float32 products are ieee (D8)."""
+    verified(name, io, seqlens=seqlens)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("name", OPS)
+def test_cases(name, case):
+    """N2, N9, N13."""
+    verified(name, torch.bfloat16, case=case, **SMALL)
+    verified(name, torch.float32, case=case, **SMALL)
+
+
+@pytest.mark.parametrize("C", [16, 32, 64, 128])
+@pytest.mark.parametrize("name", OPS)
+def test_e14_chunk_lengths(name, C):
+    verified(name, torch.bfloat16, C, **SMALL)
+    verified(name, torch.float32, C, **SMALL)
+    verified(name, torch.bfloat16, C, seqlens=(C + 3, 0, 1, 2 * C), **{**SMALL, "B": 1, "T": 3 * C + 9})
+
+
+@pytest.mark.parametrize("K,V", [(48, 60), (60, 100), (100, 48), (96, 128), (160, 128), (192, 128), (256, 64), (8, 8)])
+@pytest.mark.parametrize("name", OPS)
+def test_e1_e2_e7_widths(name, K, V):
+    for T in (1, 130):
+        verified(name, torch.bfloat16, T=T, K=K, V=V)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_gradients(name):
+    verified(name, torch.bfloat16, seqlens=(70, 0, 1, 64), backward=True, seed=1)
+
+
+@pytest.mark.parametrize("scale", [1, 1.0, 0.999])
+@pytest.mark.parametrize("name", OPS)
+def test_c3_a_scale_of_one(name, scale):
+    verified(name, torch.bfloat16, params={"scale": scale}, **SMALL)
+
+
+@pytest.mark.parametrize("A_log,a", [(100.0, -200.0), (80.0, -80.0), (90.0, 50.0), (3.0, 4.0)])
+def test_n17_gates_computed_in_the_op(A_log, a):
+    kernel = op("qwen3_next_gdn", backend="triton")
+    given = inputs(kernel, device="cuda")
+    given["A_log"], given["dt_bias"] = torch.full([4], A_log, device="cuda"), torch.zeros(4, device="cuda")
+    check(kernel, {**given, "a": torch.full_like(given["a"], a)})
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_d8_no_tf32_whatever_pytorch_is_set_to(name, monkeypatch):
+    kernel = op(name, backend="triton")
+    given = inputs(kernel, device="cuda", **SMALL)
+    plain = kernel(**given)
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", True)
+    assert torch.equal(kernel(**given).o, plain.o)

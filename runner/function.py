@@ -180,7 +180,7 @@ class Op:
         for name, entry in self.spec.inputs.items():
             if given.get(name) is None and not entry.optional and name not in meant:
                 message = f"the input {name} [{' '.join(entry.shape)}] is missing"
-                found.append(Diagnostic(codes.TENSOR, message, entry.mark))
+                found.append(Diagnostic(codes.TENSOR, message, entry.mark, help=entry.doc or None))
         for name, written in self.spec.params.items():
             x = given.get(name)
             if x is not None and (isinstance(x, bool) or not isinstance(x, (int, float))):

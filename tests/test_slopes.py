@@ -131,6 +131,14 @@ def test_slopes_have_no_gradient_and_say_so(name):
     assert any("detach g_gamma" in (each.help or "") for each in found)
 
 
+@pytest.mark.parametrize("name", SLOPES)
+def test_missing_slopes_are_missed_with_where_to_get_them(name):
+    given = inputs(op(name))
+    given.pop("g_gamma")
+    (found,) = refusal(op(name), **given)
+    assert "g_gamma" in found.message and f"runner.{name}_slopes" in found.help
+
+
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_drop_in_equals_the_recurrence(name):
     function, layer = FUNCTIONS[name]

@@ -5,7 +5,7 @@ import torch
 from support.ops import inputs, op, same_bits
 
 SIZES = dict(T=19, H=1, HV=2, K=16, V=12)
-BATCHED = ["gated_delta", "simple_gla"]
+BATCHED = ["gated_delta", "simple_gla", "retention", "mamba2"]
 
 
 def batched(kernel, given):

@@ -16,6 +16,11 @@ def slipped(total: torch.Tensor, squares: torch.Tensor, terms: int, noise: torch
     return total + ROUNDOFF * terms**0.5 * (squares / 6 + total.square() / 9).sqrt() * noise
 
 
+def accumulated(total: torch.Tensor, terms: int, noise: torch.Tensor) -> torch.Tensor:
+    """A product of that many terms added to what was there: each partial sum is about as large as the total."""
+    return total + ROUNDOFF * (terms / 3) ** 0.5 * total.abs() * noise
+
+
 def squared(args):
     """The arguments of a product or sum with every floating-point tensor squared: its result is the sum of squares."""
     return tuple(

@@ -6,8 +6,9 @@ every port rounded to its contract dtype. Gates, exponentials, the inverse and t
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
-from .float32_sums import product_terms, slipped, squared, sum_terms
+from .float32_sums import ROUNDOFF, accumulated, product_terms, slipped, squared, sum_terms
 
 FINER = 2.0**-29
 """Rounding of float64 over that of float32. M of float64 is that of float32 with its errors scaled by this: there is
@@ -31,6 +32,10 @@ APPROXIMATED = {
 
 CUMSUMS = {torch.cumsum, torch.Tensor.cumsum}
 SUMS = {torch.sum, torch.Tensor.sum}
+ADDS = {
+    torch.add, torch.Tensor.add, torch.Tensor.__add__, torch.Tensor.__radd__,
+    torch.sub, torch.Tensor.sub, torch.Tensor.__sub__, torch.Tensor.__rsub__,
+}  # fmt: skip
 
 
 def nearest(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -86,23 +91,39 @@ class SlippingSums:
 
     def __init__(self, seed: int = 0):
         self.seed, self.generators = seed, {}
+        self.terms: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
     def __call__(self, func, args, kwargs) -> torch.Tensor:
         total = func(*args, **kwargs)
         if not total.is_floating_point():
             return total
-        if total.device not in self.generators:
-            self.generators[total.device] = torch.Generator(total.device).manual_seed(self.seed)
-        noise = torch.randn(
-            total.shape, generator=self.generators[total.device], device=total.device, dtype=total.dtype
-        )
         terms = product_terms(func, args) if func in DOTS else sum_terms(args[0], total)
-        return slipped(total, func(*squared(args), **kwargs), terms, noise)
+        total = slipped(total, func(*squared(args), **kwargs), terms, self.noise(total))
+        if func in DOTS:
+            self.terms[total] = terms
+        return total
+
+    def add(self, func, args, kwargs) -> torch.Tensor:
+        """A sum of two; a product among them is accumulated onto the other term by term."""
+        total = func(*args, **kwargs)
+        terms = max((self.terms.get(x, 0) for x in args if isinstance(x, torch.Tensor)), default=0)
+        return accumulated(total, terms, self.noise(total)) if terms else total
+
+    def approximate(self, total: torch.Tensor) -> torch.Tensor:
+        """An exponential or the like, which a GPU gives to two units in the last place."""
+        return total * (1 + 2 * ROUNDOFF * self.noise(total).clamp(-2, 2)) if total.is_floating_point() else total
+
+    def noise(self, like: torch.Tensor) -> torch.Tensor:
+        """Standard normal numbers of a tensor's shape."""
+        if like.device not in self.generators:
+            self.generators[like.device] = torch.Generator(like.device).manual_seed(self.seed)
+        return torch.randn(like.shape, generator=self.generators[like.device], device=like.device, dtype=like.dtype)
 
 
 class RoundedDots(TorchFunctionMode):
     """Rounds the floating-point operands of every matrix product to a dtype before it is taken; sums, cumulative ones
-    too, lose what they lose term by term in the dtype that they have."""
+    too, lose what they lose term by term in the dtype that they have. To float32, exponentials and the like err as
+    they do on a GPU (elsewhere that is nothing beside the rounding)."""
 
     def __init__(self, dtype: torch.dtype, rounding=nearest):
         super().__init__()
@@ -116,9 +137,14 @@ class RoundedDots(TorchFunctionMode):
             args = tuple(self.operand(arg) for arg in args)
         if func in CUMSUMS:
             return self.cumsum(*args, **kwargs)
-        if self.sums and func in DOTS | SUMS:
+        if self.sums is None:
+            return func(*args, **kwargs)
+        if func in DOTS | SUMS:
             return self.sums(func, args, kwargs)
-        return func(*args, **kwargs)
+        if func in ADDS:
+            return self.sums.add(func, args, kwargs)
+        result = func(*args, **kwargs)
+        return self.sums.approximate(result) if func in APPROXIMATED else result
 
     def operand(self, arg):
         if isinstance(arg, (list, tuple)):
@@ -146,6 +172,8 @@ class RoundedResults(TorchFunctionMode):
             return self.rounding.cumsum(*args, **kwargs)
         if func in DOTS | SUMS:
             return self.sums(func, args, kwargs)
+        if func in ADDS:
+            return self.rounding(self.sums.add(func, args, kwargs), torch.float32)
         if func in PRODUCTS:
             return func(*map(self.moved, args), **kwargs).double()
         result = func(*args, **kwargs)

@@ -14,7 +14,7 @@ from torch.autograd import forward_ad
 from . import codes
 from .dtypes import port_dtype
 from .errors import ChunkwiseError, Diagnostic
-from .execute import execute
+from .execute import execute, readable
 from .graph import Graph
 
 Tensors = dict[str, torch.Tensor | None]
@@ -74,15 +74,15 @@ def read_backward(joint: Graph) -> set[str | None]:
 
 def run_backward(call, joint: Graph, kept: Tensors, incoming: Tensors) -> Tensors:
     """Gradients by input. kept: as run_forward gave it. incoming: cotangents by output, the absent ones left out."""
-    values = dict.fromkeys(call.tensors) | {name: x.contiguous() for name, x in kept.items()}
+    values = dict.fromkeys(call.tensors) | {name: readable(x) for name, x in kept.items()}
     values |= cotangent_values(call, joint, incoming)
     return execute(call.backward_plan(joint), values, call.params, call.seqs)
 
 
 def cotangent_values(call, joint: Graph, incoming: Tensors) -> Tensors:
-    """Incoming gradients as the graph takes them: contiguous, in the cotangent's dtype."""
+    """Incoming gradients as the graph takes them: dense, in the cotangent's dtype."""
     return {
-        value: incoming[name].to(port_dtype(joint.values[value].dtype, call.io)).contiguous()
+        value: readable(incoming[name].to(port_dtype(joint.values[value].dtype, call.io)))
         for name, value in joint.cotangents.items()
     }
 

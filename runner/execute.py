@@ -49,6 +49,13 @@ def execute(
     return results
 
 
+def readable(x: torch.Tensor) -> torch.Tensor:
+    """x as kernels read memory: contiguous, without a sign that PyTorch has put off, and from where 16 bytes start
+    (from anywhere else a kernel would be compiled anew)."""
+    x = x.contiguous()
+    return x.clone() if x.is_neg() or x.storage_offset() * x.element_size() % 16 else x
+
+
 def own(x: torch.Tensor | None, value: Value) -> torch.Tensor | None:
     """A result as a tensor of its own: an output or a gradient may be what came in, unchanged."""
     return x.clone() if x is not None and value.producer is None else x

@@ -16,7 +16,7 @@ from .backward.keep import choose_recompute
 from .build_graph import build_graph, check_graphs
 from .dtypes import IO_DTYPES, name_of, port_dtype
 from .errors import ChunkwiseError, Diagnostic
-from .execute import execute
+from .execute import execute, readable
 from .graph import Graph, Value
 from .hints import nearest
 from .library_op import library_op
@@ -227,7 +227,7 @@ class Call:
 
     @property
     def contiguous(self) -> dict[str, torch.Tensor | None]:
-        return {name: x.contiguous() if x is not None else None for name, x in self.tensors.items()}
+        return {name: readable(x) if x is not None else None for name, x in self.tensors.items()}
 
     def run(self) -> dict[str, torch.Tensor]:
         return execute(self.forward_plan(), self.contiguous, self.params, self.seqs)

@@ -1,4 +1,4 @@
-"""Gradients of the kernels through autograd: where the same bits must come out (X1, X4), and what must stay out (V4, E10).
+"""Gradients of the kernels through autograd: where the same bits come out (X1, X4), and what stays out (V4, E10).
 
 The gradients of constants per head sum over samples, and have no sample of their own.
 """

@@ -117,12 +117,13 @@ def is_captured(device: torch.device) -> bool:
 
 def host_tables(lengths: tuple[int, ...], NT: int, C: int) -> Tables:
     """(cu_seqlens [N + 1], chunk_table [NT, 2], chunk_offsets [N + 1]) as Seqs has them, int32, on the host."""
-    counts = torch.tensor([ceil_div(length, C) for length in lengths])
-    cu_seqlens = torch.tensor([0, *accumulate(lengths)])
-    offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    sequence = torch.repeat_interleave(torch.arange(len(lengths)), counts)
-    used = torch.stack([sequence, torch.arange(len(sequence)) - offsets[sequence]], 1)
-    table = torch.cat([used, torch.tensor([[-1, 0]]).expand(NT - len(used), 2)])
+    with torch.device("cpu"):
+        counts = torch.tensor([ceil_div(length, C) for length in lengths])
+        cu_seqlens = torch.tensor([0, *accumulate(lengths)])
+        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        sequence = torch.repeat_interleave(torch.arange(len(lengths)), counts)
+        used = torch.stack([sequence, torch.arange(len(sequence)) - offsets[sequence]], 1)
+        table = torch.cat([used, torch.tensor([[-1, 0]]).expand(NT - len(used), 2)])
     return cu_seqlens.int(), table.int(), offsets.int()
 
 

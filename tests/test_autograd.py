@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from chunkwise.runner import load
 from chunkwise.runner.errors import ChunkwiseError
+from chunkwise.runner.sequences import tables_by_stream
 
 SMALL = dict(B=2, T=70, H=1, HV=2, K=16, V=24)
 
@@ -306,6 +307,26 @@ def test_autocast(an_op, given, dtype):
     expected, found = an_op(**given), under(**given)
     assert all(same_bits(x, y) for x, y in zip(found, expected))
     assert_same(gradients(an_op, given, function=under), gradients(an_op, given))
+
+
+def test_default_device_and_dtype(an_op):
+    """What PyTorch makes by default is not what the op makes."""
+    seqlens = (33, 0, 37)
+    given = inputs(an_op, seqlens=seqlens, **dict(SMALL, B=1))
+    tables_by_stream.cache_clear()
+    made = leaves(given, able(an_op, given))
+    with torch.device("meta"):
+        torch.set_default_dtype(torch.float64)
+        try:
+            out = an_op(**made, seqlens=seqlens)
+            cotangents = [torch.ones_like(x, device="cpu") for x in out]
+            found = torch.autograd.grad(list(out), [made[name] for name in able(an_op, given)], cotangents)
+        finally:
+            torch.set_default_dtype(torch.float32)
+    assert {x.dtype for x in (*out, *found)} == {torch.float32}
+    usual = an_op(**made, seqlens=seqlens)
+    again = torch.autograd.grad(list(usual), [made[name] for name in able(an_op, given)], cotangents)
+    assert all(same_bits(x, y) for x, y in zip((*out, *found), (*usual, *again)))
 
 
 def test_mixed_dtypes_under_autocast():

@@ -87,6 +87,14 @@ class Op:
         names = ", ".join([*self.spec.inputs, *self.spec.params, "cu_seqlens", "seqlens", "outputs"])
         return f"<chunkwise op {self.spec.name}({names}) -> {', '.join(self.spec.outputs)}>"
 
+    def __deepcopy__(self, memo) -> "Op":
+        """Itself: an op has no state of its own, and models that hold one are copied."""
+        return self
+
+    def __reduce__(self):
+        used = {entry.use: self.stages[entry.use] for entry in self.spec.stages.values()}
+        return Op, (self.spec, used, self.backend, self.memory_budget)
+
     def __call__(self, *, cu_seqlens=None, seqlens=None, outputs=None, **given):
         if torch.compiler.is_compiling():
             results = self.library.traced(given, cu_seqlens, seqlens, outputs)

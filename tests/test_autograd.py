@@ -1,6 +1,8 @@
 """The op under PyTorch's autograd, eager: what it asks for, keeps, notices and refuses."""
 
+import copy
 import gc
+import pickle
 import threading
 import weakref
 
@@ -380,6 +382,15 @@ def test_threads(an_op, given):
     for at in seeds:
         for each in found[at]:
             assert_same(each, expected[at])
+
+
+def test_copies_of_a_model(an_op, given):
+    """Deep copies share the op; a pickled one comes back as the same registered op."""
+    expected = an_op(**given)
+    for other in (copy.deepcopy({"op": an_op})["op"], copy.copy(an_op), pickle.loads(pickle.dumps(an_op))):
+        assert other.library is an_op.library
+        assert all(same_bits(x, y) for x, y in zip(other(**given), expected))
+    assert copy.deepcopy(an_op) is an_op
 
 
 def test_outputs_are_tensors_of_their_own(tmp_path):

@@ -61,15 +61,10 @@ class Pipeline(torch.autograd.Function):
 
 def run_forward(call, joint: Graph) -> tuple[Tensors, Tensors]:
     """(what the backward phase of joint reads of the inputs and the forward pass by value name, results by name)."""
-    inputs, read = call.contiguous, read_backward(joint)
+    inputs = call.contiguous
     results = execute(call.forward_plan(joint), inputs, call.params, call.seqs)
-    kept = {name: x for name, x in inputs.items() if x is not None and name in read}
+    kept = {name: x for name, x in inputs.items() if x is not None and name in joint.read_later}
     return kept | {name: results[name] for name in joint.kept}, results
-
-
-def read_backward(joint: Graph) -> set[str | None]:
-    """Values that the rebuild and backward phases read."""
-    return {value for node in joint.nodes.values() if node.phase != "forward" for value in node.inputs.values()}
 
 
 def run_backward(call, joint: Graph, kept: Tensors, incoming: Tensors) -> Tensors:

@@ -7,6 +7,7 @@ None wherever it would be read.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import networkx as nx
 
@@ -90,6 +91,12 @@ class Graph:
         """Every axis name of the graph, in order of appearance."""
         seen = dict.fromkeys(axis for value in self.values.values() for axis in value.axes if isinstance(axis, str))
         return tuple(seen)
+
+    @cached_property
+    def read_later(self) -> frozenset[str]:
+        """Values that the rebuild and backward phases read."""
+        later = [node for node in self.nodes.values() if node.phase != "forward"]
+        return frozenset(name for node in later for name in node.inputs.values() if name)
 
     def consumers(self, value: str) -> list[tuple[str, str]]:
         """(node id, port) of every reader of a value, in topological order."""

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 import torch
 
-from .autograd import read_backward, refuse_create_graph, run_backward, run_forward
+from .autograd import refuse_create_graph, run_backward, run_forward
 from .backward import may_be_kept
 from .dtypes import port_dtype
 from .fingerprint import fingerprint
@@ -149,12 +149,12 @@ class LibraryOp:
         tensors, params, cu_seqlens, seqlens, outputs, gradients = self.read(inputs)
         graph, io, _, sizes = self.op.read(tensors)
         joint = self.joint(graph, gradients, outputs)
-        read, results = read_backward(joint), output if isinstance(output, tuple) else (output,)
+        results = output if isinstance(output, tuple) else (output,)
         ctx.set_materialize_grads(False)
         flowing = {graph.outputs[name] for name in joint.cotangents}
         ctx.mark_non_differentiable(*(x for name, x in zip(self.values, results) if name not in flowing))
         ctx.save_for_backward(
-            *(x if name in read else None for name, x in tensors.items()),
+            *(x if name in joint.read_later else None for name, x in tensors.items()),
             *(x if name in joint.kept else None for name, x in zip(self.values, results)),
             cu_seqlens,
             seqlens if isinstance(seqlens, torch.Tensor) else None,

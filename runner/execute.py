@@ -37,7 +37,7 @@ def execute(
     make: allocates a buffer; verification makes them full of nan.
     """
     values: Values = dict(tensors)
-    with on_device(plan.device), torch.autocast(plan.device.type, enabled=False):
+    with on_device(plan.device), as_written(plan.device):
         for step in plan.steps:
             outputs, run = prepare(step, plan, values, params, seqs, make)
             observe(step, run, outputs)
@@ -63,6 +63,13 @@ def own(x: torch.Tensor | None, value: Value) -> torch.Tensor | None:
 
 def on_device(device: torch.device):
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def as_written(device: torch.device):
+    """Autocast off: the dtypes are the plan's. Asked for only where it is on, for it costs microseconds."""
+    if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
 
 
 def allocate(buffers: Mapping[str, Buffer | None], device: torch.device, make: Maker) -> Values:

@@ -5,10 +5,12 @@ import gc
 import pickle
 import threading
 import weakref
+from contextlib import nullcontext
 
 import pytest
 import torch
 from support.ops import PIPELINES, inputs, op, same_bits
+from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
@@ -350,6 +352,20 @@ def test_no_gradient_of_a_gradient(an_op, given):
     out = an_op(**made)
     with pytest.raises(ChunkwiseError, match="CW609"):
         torch.autograd.grad(out.o.square().sum(), made[name], create_graph=True)
+
+
+def test_tensors_without_memory(an_op, given):
+    """On the meta device and in a FakeTensorMode: shapes and dtypes of outputs and gradients."""
+    expected = gradients(an_op, given)
+    mode = FakeTensorMode()
+    for convert, inside in ((lambda x: x.to("meta"), nullcontext()), (mode.from_tensor, mode)):
+        made = {name: convert(x).requires_grad_(name in able(an_op, given)) for name, x in given.items()}
+        with inside:
+            out = an_op(**made)
+            sum(x.sum() for x in out).backward()
+        for name, x in made.items():
+            assert x.grad is None if expected[name] is None else x.grad.shape == x.shape and x.grad.dtype == x.dtype
+        assert [(x.shape, x.dtype) for x in out] == [(x.shape, x.dtype) for x in an_op(**given)]
 
 
 def test_forward_mode_is_refused():

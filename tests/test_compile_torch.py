@@ -158,6 +158,13 @@ def test_one_compilation_for_every_T(name, mark):
     assert counter.frame_count == 1
 
 
+def test_sizes_of_0_and_1():
+    """The compiler takes them for constants, and compiles anew."""
+    function, _ = compiled(op("gated_delta"), dynamic=True)
+    for sizes in (dict(T=0), dict(T=1), dict(B=0), dict(B=1), dict(H=1, HV=1)):
+        assert_same(function, op("gated_delta"), inputs(op("gated_delta"), **{**SMALL, **sizes}))
+
+
 def test_one_compilation_for_every_packing():
     """Lengths as a tensor on the host: any number of sequences, any lengths, one graph."""
     function, counter = compiled(op("gated_delta"), dynamic=True)

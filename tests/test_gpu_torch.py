@@ -5,7 +5,7 @@ import threading
 
 import pytest
 import torch
-from support.ops import RAGGED, inputs, op, same_bits
+from support.ops import RAGGED, check, inputs, op, same_bits
 from torch.utils.checkpoint import checkpoint
 
 from chunkwise.runner import chunk_gated_delta_rule
@@ -57,6 +57,13 @@ def assert_same(found, expected):
 @pytest.mark.parametrize("name", NAMES)
 def test_the_same_bits_again(name):
     assert_same(both(triton(name), given_for(name)), both(triton(name), given_for(name)))
+
+
+@pytest.mark.parametrize("io", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("name", ["gated_delta", "simple_gla"])
+def test_d2_d8_gradients_in_budget(name, io):
+    """Every stage's and the op's; the budgets of float32 leave no room for tf32."""
+    check(triton(name), given_for(name, io=io, seed=1), backward=True)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -6,9 +6,10 @@ In float64, by autograd through the op against autograd through its definition: 
 
 import pytest
 import torch
-from support.ops import GATED, OPS, check, inputs, op, same_bits
+from support.ops import GATED, OPS, PIPELINES, check, inputs, op, same_bits
 
 from chunkwise.runner import load
+from chunkwise.runner.errors import ChunkwiseError
 from chunkwise.runner.oracle import definition_gradients
 
 SMALL = dict(B=1, T=130, H=1, HV=2, K=24, V=16)
@@ -130,6 +131,26 @@ def test_b4_whatever_forward_accepts(name, sizes):
 @pytest.mark.parametrize("name", OPS)
 def test_b4_chunk_lengths(name, C):
     exact(op(name, C), wide(op(name, C)))
+
+
+@pytest.mark.parametrize("C", [8, 16, 40, 64, 128])
+@pytest.mark.parametrize("name", PIPELINES)
+def test_b4_of_the_kernels(name, C, monkeypatch):
+    """What forward kernels accept their gradients' kernels accept: nothing is refused after the forward pass ran."""
+    monkeypatch.setattr("chunkwise.runner.plan.device_class", lambda device: "sm_90")
+    monkeypatch.setattr("chunkwise.runner.function.resolve_backend", lambda *_: "triton")
+    an_op, accepted = op(name, C, "triton"), []
+    for K in (1, 48, 128, 160, 256, 300):
+        for V in (8, 80, 256, 512):
+            given = inputs(an_op, torch.bfloat16, B=1, T=1, H=1, HV=1, K=K, V=V)
+            call = an_op.bind({each: x.to("meta") for each, x in given.items()})
+            try:
+                call.forward_plan()
+            except ChunkwiseError:
+                continue
+            accepted.append((K, V))
+            assert call.backward_plan(call.joint(call.trainable(), call.wanted)).steps
+    assert bool(accepted) == (C in (16, 64, 128))
 
 
 @pytest.mark.parametrize("lengths", [(0, 70, 0), (1, 64, 0, 65), (129, 1), (1, 1, 1)], ids=str)

@@ -17,6 +17,8 @@ FEW = 64
 """Fewer deciding numbers than this, and |e| is the rms over several draws of M."""
 CAP, CAP_ILL = 7, 35
 UNIT_ROUNDOFF = 2.0**-24
+NOTHING = 2.0**-100
+"""Below this lie what underflows, and what leaks through a reset: a log decay stops at -126."""
 
 
 @dataclass(frozen=True)
@@ -72,22 +74,21 @@ def judge(
     rho = RHO[io]
     cap = (CAP_ILL if ill_conditioned else CAP) * (rho + noise)
     size = truth.norm().item()
-    errors = [scale_of(io) * error_of(model, truth, torch.float32) for model in models]
+    errors = [scale_of(io) * error_of(model, truth) for model in models]
     e = math.sqrt(sum(error.square().sum().item() for error in errors) / len(errors))
     condition = relative(e, size)
     budget = relative(2 * e, size) + rho
-    error = error_of(got, truth, torch.float64 if io == torch.float64 else torch.float32)
+    error = error_of(got, truth)
     err = relative(error.norm().item(), size)
     slice_err, slice_budget = worst_slices(error, truth, errors, axes, seqs, rho)
     why = reasons(got, err, budget, slice_err, slice_budget, condition, cap)
     return Verdict(not why, err, budget, slice_err, slice_budget, condition, cap, why)
 
 
-def error_of(x: torch.Tensor, truth: torch.Tensor, arithmetic: torch.dtype) -> torch.Tensor:
-    """x - truth, in float64. What is less than the arithmetic's least normal number underflows and counts as right,
-    but where 0 is right only 0 is."""
+def error_of(x: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+    """x - truth, in float64; what is NOTHING counts as right."""
     error = x.double() - truth
-    return torch.where((error.abs() < torch.finfo(arithmetic).tiny) & (truth != 0), 0.0, error)
+    return torch.where(error.abs() < NOTHING, 0.0, error)
 
 
 def relative(error: float, size: float) -> float:

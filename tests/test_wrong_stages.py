@@ -149,8 +149,8 @@ def test_right_kernels_pass(kernels, name):
 
 
 WRONG_INPUTS = {
-    "values too large": lambda v, g, S: (1.05 * v, g, S),
-    "decay too weak": lambda v, g, S: (v, 0.8 * g, S),
+    "values too large": lambda v, g, S: (1.001 * v, g, S),
+    "decay too weak": lambda v, g, S: (v, 0.999 * g, S),
     "initial state transposed": lambda v, g, S: (v, g, S.transpose(-1, -2)),
     "no initial state": lambda v, g, S: (v, g, None),
 }
@@ -159,7 +159,7 @@ WRONG_INPUTS = {
 @pytest.mark.parametrize("io", [torch.float32, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize("wrong", WRONG_INPUTS)
 def test_a_wrong_reference_fails_against_the_definition(wrong, io):
-    """Kernel and reference agree on the wrong thing; the definition does not."""
+    """Kernel and reference agree on the wrong thing, by less than bfloat16 rounds; the definition does not."""
     stages = find_stages()
     stage = stages["chunk_h"]
 
@@ -170,7 +170,7 @@ def test_a_wrong_reference_fails_against_the_definition(wrong, io):
     an_op = Op(op("simple_gla").spec, {**stages, "chunk_h": replace(stage, reference=reference)}, "reference")
     result = verify(an_op, inputs(an_op, io, **SIZES | dict(T=70)))
     assert not result.ok
-    assert result.first_bad.id == "op"
+    assert result.first_bad.id == "op" and result.first_bad.against == "definition"
 
 
 STAGE = '''

@@ -12,8 +12,9 @@ def test_o1_more_than_2_to_the_31_elements(name):
     """Each sample of the batch gives the bits that it gives alone, the last ones, behind 2^31, too."""
     kernel = op(name, backend="triton")
     sizes = dict(B=16, T=17477, H=64, HV=64, K=128, V=128)
-    if torch.cuda.mem_get_info()[0] < 110e9:
-        pytest.skip("needs 110 GB of GPU memory")
+    torch.cuda.empty_cache()
+    if torch.cuda.mem_get_info()[0] < 100e9:
+        pytest.skip("needs 100 GB of free GPU memory")
     given = inputs(kernel, torch.bfloat16, device="cuda", **sizes)
     assert given["q"].numel() > 2**31
     whole = kernel(**given)

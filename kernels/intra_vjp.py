@@ -15,6 +15,55 @@ def cast_dot(b_x, b_y, PRECISION: tl.constexpr):
     return tl.dot(b_x.to(b_y.dtype), b_y, input_precision=PRECISION)
 
 
+@triton.jit
+def scores_vjp(
+    b_dq, b_dk, b_db, d_A, b, b_q, b_k, b_b, scale, o_k, HV, n,
+    K: tl.constexpr, C: tl.constexpr, LEVELS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Adds what A_qk's cotangent gives below the diagonal. Pointers are at the chunk's first row and its value head."""
+    o_c = tl.arange(0, C)
+    for i_l in range(LEVELS):
+        b_f = block_factors(b, b_b, o_c, o_k, 2 << i_l, HV * K, n, K)
+        b_kf = (b_k * b_f).to(b_k.dtype)
+        b_qf = (b_q * b_f).to(b_k.dtype)
+        m_S = block_mask(o_c[:, None], o_c[None, :], 2 << i_l) & (o_c < n)[:, None]
+        b_d = tl.load(d_A + o_c[:, None] * (HV * C) + o_c[None, :], mask=m_S, other=0.0)
+        b_y = scale * tl.dot(b_d, b_kf, input_precision=PRECISION)
+        b_dq += b_f * b_y
+        b_db += b_qf * b_y
+        m_S = block_mask(o_c[None, :], o_c[:, None], 2 << i_l) & (o_c < n)[None, :]
+        b_d = tl.load(d_A + o_c[None, :] * (HV * C) + o_c[:, None], mask=m_S, other=0.0)
+        b_y = scale * tl.dot(b_d, b_qf, input_precision=PRECISION)
+        b_dk += b_f * b_y
+        b_db -= b_kf * b_y
+    return b_dq, b_dk, b_db
+
+
+@triton.jit
+def gram_vjp(
+    b_dk, b_db, b_dbeta, d_A, beta, b, b_k, b_b, o_k, HV, n,
+    K: tl.constexpr, C: tl.constexpr, LEVELS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Adds what A_kk's cotangent gives. Pointers are at the chunk's first row and its value head."""
+    o_c = tl.arange(0, C)
+    b_beta = tl.load(beta + o_c * HV, mask=o_c < n, other=0.0).to(tl.float32)
+    for i_l in range(LEVELS):
+        b_f = block_factors(b, b_b, o_c, o_k, 2 << i_l, HV * K, n, K)
+        b_kf = (b_k * b_f).to(b_k.dtype)
+        m_S = block_mask(o_c[:, None], o_c[None, :], 2 << i_l) & (o_c < n)[:, None]
+        b_d = tl.load(d_A + o_c[:, None] * (HV * C) + o_c[None, :], mask=m_S, other=0.0)
+        b_dbeta += tl.sum(b_kf * cast_dot(b_d, b_kf, PRECISION), axis=1)
+        b_y = cast_dot(b_d * b_beta[:, None], b_kf, PRECISION)
+        b_dk += b_f * b_y
+        b_db += b_kf * b_y
+        m_S = block_mask(o_c[None, :], o_c[:, None], 2 << i_l) & (o_c < n)[None, :]
+        b_d = tl.load(d_A + o_c[None, :] * (HV * C) + o_c[:, None], mask=m_S, other=0.0)
+        b_y = cast_dot(b_d * b_beta[None, :], b_kf, PRECISION)
+        b_dk += b_f * b_y
+        b_db -= b_kf * b_y
+    return b_dk, b_db, b_dbeta
+
+
 @triton.jit(do_not_specialize=["scale", "T", "NT", "R", "H", "HV"])
 def intra_vjp_kernel(
     d_qk, d_kk, d_qg, d_kg, d_kb, d_b_end, q, k, beta, b, d_q, d_k, d_beta, d_b, scale, cu_seqlens, chunk_table,
@@ -24,8 +73,8 @@ def intra_vjp_kernel(
     """BK channels of one chunk and key head: d_q, d_k summed over its value heads, d_b and d_beta of each.
 
     For each size of blocks, with the factors f as forward, fq = f q and fk = f k rounded, and P = scale d_qk in the
-    blocks' lower left quarters: d_q = f (P fk), d_k = f (P^T fq), d_b = fq (P fk) - fk (P^T fq). For A_kk likewise, both
-    roles in one product of fk with beta d_kk in the lower left and its transpose in the upper right quarters.
+    blocks' lower left quarters: d_q = f (P fk), d_k = f (P^T fq), d_b = fq (P fk) - fk (P^T fq). For A_kk likewise, fk
+    in both roles and P = beta d_kk, rounded alike in both, so that what a pair adds and takes cancels.
     d_beta [K tiles, R rows, HV] takes the tile's share. What a row reads from the chunk's start counts for d_b, what it
     leaves at the chunk's end against it, and for it at the last valid row. A row with itself would do both.
     """
@@ -48,47 +97,24 @@ def intra_vjp_kernel(
     b_k = load_channels(k + row_h * K, o_c, o_k, H * K, n, K)
     b_dq = tl.zeros([C, BK], dtype=tl.float32)
     b_dk = tl.zeros([C, BK], dtype=tl.float32)
-    o_A = o_c[:, None] * (HV * C) + o_c[None, :]
-    o_At = o_c[None, :] * (HV * C) + o_c[:, None]
 
     for i_g in range(HV // H):
         r = row * HV + i_h * (HV // H) + i_g
         p_b = b + r * K
         b_b = load_channels(p_b, o_c, o_k, HV * K, n, K)
-        b_beta = tl.zeros([C], dtype=tl.float32)
-        b_dbeta = tl.zeros([C], dtype=tl.float32)
         b_db = tl.zeros([C, BK], dtype=tl.float32)
         if d_qk is not None:
             b_own = scale * tl.load(d_qk + r * C + o_c * (HV * C + 1), mask=m_c, other=0.0).to(tl.float32)
             b_dq += b_own[:, None] * b_k
             b_dk += b_own[:, None] * b_q
+            b_dq, b_dk, b_db = scores_vjp(
+                b_dq, b_dk, b_db, d_qk + r * C, p_b, b_q, b_k, b_b, scale, o_k, HV, n, K, C, LEVELS, PRECISION
+            )  # fmt: skip
+        b_dbeta = tl.zeros([C], dtype=tl.float32)
         if d_kk is not None:
-            b_beta += tl.load(beta + r + o_c * HV, mask=m_c, other=0.0).to(tl.float32)
-        if (d_qk is not None) or (d_kk is not None):
-            for i_l in range(LEVELS):
-                b_f = block_factors(p_b, b_b, o_c, o_k, 2 << i_l, HV * K, n, K)
-                b_kf = (b_k * b_f).to(b_k.dtype)
-                m_S = block_mask(o_c[:, None], o_c[None, :], 2 << i_l) & m_c[:, None]
-                m_St = block_mask(o_c[None, :], o_c[:, None], 2 << i_l) & m_c[None, :]
-                if d_qk is not None:
-                    b_qf = (b_q * b_f).to(b_k.dtype)
-                    b_d = tl.load(d_qk + r * C + o_A, mask=m_S, other=0.0)
-                    b_y = scale * tl.dot(b_d, b_kf, input_precision=PRECISION)
-                    b_dq += b_f * b_y
-                    b_db += b_qf * b_y
-                    b_d = tl.load(d_qk + r * C + o_At, mask=m_St, other=0.0)
-                    b_y = scale * tl.dot(b_d, b_qf, input_precision=PRECISION)
-                    b_dk += b_f * b_y
-                    b_db -= b_kf * b_y
-                if d_kk is not None:
-                    b_d = tl.load(d_kk + r * C + o_A, mask=m_S, other=0.0)
-                    b_y = cast_dot(b_d, b_kf, PRECISION)
-                    b_dbeta += tl.sum(b_kf * b_y, axis=1)
-                    b_d *= b_beta[:, None]
-                    b_d += tl.load(d_kk + r * C + o_At, mask=m_St, other=0.0) * b_beta[None, :]
-                    b_y = cast_dot(b_d, b_kf, PRECISION)
-                    b_dk += b_f * b_y
-                    b_db += tl.where(((o_c & (1 << i_l)) != 0)[:, None], b_kf * b_y, -b_kf * b_y)
+            b_dk, b_db, b_dbeta = gram_vjp(
+                b_dk, b_db, b_dbeta, d_kk + r * C, beta + r, p_b, b_k, b_b, o_k, HV, n, K, C, LEVELS, PRECISION
+            )  # fmt: skip
         if d_qg is not None:
             b_y = load_channels(d_qg + r * K, o_c, o_k, HV * K, n, K)
             b_y = scale * tl.exp2(b_b) * b_y

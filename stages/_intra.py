@@ -117,8 +117,17 @@ SCRATCH = {"dbeta_parts": Port("NK B T HV", F32, doc="d_beta by tile of K")}
 
 def intra_vjp_configs(axes, device):
     wide = 8 if axes["C"] == 128 else 4
-    tile = {"BK_F32": 16, "num_stages": 1, "NK": ceil_div(axes["K"], 16)}
-    return [tile | {"BK": BK, "num_warps": warps} for BK, warps in ((32, wide), (64, 8), (16, wide))]
+    return vjp_tiles(axes, (32, wide), (16, wide), (64, 8))
+
+
+def gram_vjp_configs(axes, device):
+    """With A_kk's products as well, four warps run out of registers."""
+    return vjp_tiles(axes, (32, 8), (16, 8 if axes["C"] == 128 else 4), (64, 8))
+
+
+def vjp_tiles(axes, *tiles):
+    shared = {"BK_F32": 16, "num_stages": 1, "NK": ceil_div(axes["K"], 16)}
+    return [shared | {"BK": BK, "num_warps": warps} for BK, warps in tiles]
 
 
 def intra_vjp_launches(

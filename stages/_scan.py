@@ -15,7 +15,7 @@ def scan_configs(axes, device):
 
 
 def state_scan(k, w, v, g, g_gamma, initial_state, h, v_new, final_state, *, C, seqs, config, b_end=None):
-    """The scan's one launch. Without w the values pass uncorrected (chunk_h); b_end [B, NT, HV, K]: decay per channel."""
+    """The scan's one launch. Without w the values pass uncorrected; b_end [B, NT, HV, K]: a decay per channel."""
     from ..kernels.chunk_delta_h import chunk_delta_h_kernel
 
     (_, _, H, K), (_, T, HV, V) = k.shape, v.shape

@@ -1,6 +1,6 @@
 """Sum of the log decay inside each chunk, channel by channel: chunk_local_cumsum with a gate per channel.
 
-    y[i] = sum over j <= i in the chunk of max(x[j] log2 e, -126)
+y[i] = sum over j <= i in the chunk of max(x[j] log2 e, -126)
 """
 
 from . import chunk_local_cumsum

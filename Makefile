@@ -64,10 +64,10 @@ lint: $(READY) ## Run ruff
 	@$(PY) -m ruff check . $(ARGS)
 
 compile-all: $(READY) ## Compile every shipped configuration for sm_80, sm_90 and sm_100 (no GPU needed)
-	@$(PY) -m chunkwise.runner.compile_check --all $(ARGS)
+	@$(PY) -m chunkwise.runner.compiling.compile_check --all $(ARGS)
 
 schema: $(READY) ## Rewrite the JSON Schema of pipeline files
-	@$(PY) -m chunkwise.runner.schema --write $(ARGS)
+	@$(PY) -m chunkwise.runner.loading.schema --write $(ARGS)
 
 need-pipe:
 	@test -n "$(PIPE)" || { \

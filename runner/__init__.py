@@ -6,10 +6,10 @@
 """
 
 from ..stages._slopes import lightning_slopes, retention_slopes
-from .drop_in import chunk_delta_rule, chunk_gated_delta_rule, chunk_simple_gla
-from .drop_in_slopes import chunk_lightning_attn, chunk_retention
-from .errors import ChunkwiseError, Diagnostic
-from .function import Op, load
+from .calling.drop_in import chunk_delta_rule, chunk_gated_delta_rule, chunk_simple_gla
+from .calling.drop_in_slopes import chunk_lightning_attn, chunk_retention
+from .calling.function import Op, load
+from .diagnostics.errors import ChunkwiseError, Diagnostic
 
 __all__ = [
     "ChunkwiseError",

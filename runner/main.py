@@ -9,11 +9,12 @@ import sys
 import traceback
 from pathlib import Path
 
-from . import codes, commands
-from .errors import ChunkwiseError, Diagnostic
-from .hints import nearest
-from .memory import out_of_memory
-from .outcome import Outcome, show
+from . import commands
+from .diagnostics import codes
+from .diagnostics.errors import ChunkwiseError, Diagnostic
+from .diagnostics.hints import nearest
+from .reporting.memory import out_of_memory
+from .reporting.outcome import Outcome, show
 
 INTERRUPTED = 130
 """What shells give a program that Ctrl-C ended."""

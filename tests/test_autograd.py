@@ -15,8 +15,8 @@ from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from chunkwise.runner import load
-from chunkwise.runner.errors import ChunkwiseError
-from chunkwise.runner.sequences import tables_by_stream
+from chunkwise.runner.diagnostics.errors import ChunkwiseError
+from chunkwise.runner.planning.sequences import tables_by_stream
 
 SMALL = dict(B=2, T=70, H=1, HV=2, K=16, V=24)
 
@@ -123,7 +123,7 @@ def test_absent_inputs_have_no_gradient(an_op):
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_modes_without_gradients(an_op, given, mode, monkeypatch):
     """Nothing is kept: the forward plan alone runs."""
-    monkeypatch.setattr("chunkwise.runner.function.differentiable", None)
+    monkeypatch.setattr("chunkwise.runner.calling.function.differentiable", None)
     made, expected = leaves(given, able(an_op, given)), an_op(**given)
     with mode():
         out = an_op(**made)

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from chunkwise.runner.budgets import CAP, arithmetic_noise, deciding, judge
-from chunkwise.runner.rounding import RHO
+from chunkwise.runner.verification.budgets import CAP, arithmetic_noise, deciding, judge
+from chunkwise.runner.verification.rounding import RHO
 from chunkwise.stages._seqs import Seqs
 
 AXES = ("B", "T", "HV", "V")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from chunkwise.runner import load
-from chunkwise.runner.errors import ChunkwiseError
+from chunkwise.runner.diagnostics.errors import ChunkwiseError
 
 OP = """\
 schema: pipeline/v1

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from chunkwise.runner import main as main_module
-from chunkwise.runner import outcome
 from chunkwise.runner.main import main
+from chunkwise.runner.reporting import outcome
 
 SMALL = ("--axes", "T=20,K=16,V=24,H=1,HV=2", "--device", "cpu")
 ERROR_KEYS = {"code", "message", "file", "line", "column", "help"}

@@ -5,10 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from chunkwise.runner import codes
 from chunkwise.runner.commands import _machine, doctor
-from chunkwise.runner.known_bad import known_bad
+from chunkwise.runner.diagnostics import codes
 from chunkwise.runner.main import main
+from chunkwise.runner.reporting.known_bad import known_bad
 from chunkwise.runner.workloads import WORKLOADS
 
 BROKEN_STAGE = '"""A stage without a contract."""\n\n\ndef reference(x):\n    return {"y": x}\n'

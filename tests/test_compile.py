@@ -24,7 +24,7 @@ def environment():
 
 
 def compile_check(*arguments):
-    command = [sys.executable, "-m", "chunkwise.runner.compile_check", "--workers", "1", *arguments]
+    command = [sys.executable, "-m", "chunkwise.runner.compiling.compile_check", "--workers", "1", *arguments]
     return subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
 
 
@@ -64,9 +64,9 @@ def test_an_unknown_stage_is_a_usage_error():
 
 HARD_KERNELS = """
 import json, torch, triton, triton.language as tl
-from chunkwise.runner.compile_cases import Case
-from chunkwise.runner.compile_check import Row
-from chunkwise.runner.compile_kernel import compile_launch
+from chunkwise.runner.compiling.compile_cases import Case
+from chunkwise.runner.compiling.compile_check import Row
+from chunkwise.runner.compiling.compile_kernel import compile_launch
 from chunkwise.stages._contract import Launch
 
 @triton.jit

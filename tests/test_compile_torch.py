@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from chunkwise.runner import chunk_gated_delta_rule, load
 from chunkwise.runner.backward import may_be_kept
-from chunkwise.runner.errors import ChunkwiseError
+from chunkwise.runner.diagnostics.errors import ChunkwiseError
 
 BUSY = ("gated_delta", "qwen3_next_gdn")
 SMALL = dict(B=2, T=70, H=1, HV=2, K=16, V=24)

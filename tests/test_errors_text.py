@@ -4,12 +4,12 @@ import re
 
 import pytest
 
-from chunkwise.runner.codes import CODES, UNIT, exit_code
-from chunkwise.runner.errors import ChunkwiseError, Diagnostic, Note, by_place, quoted
-from chunkwise.runner.explanations import EXPLANATIONS, explain
-from chunkwise.runner.hints import nearest
-from chunkwise.runner.marks import Mark
-from chunkwise.runner.render_errors import WIDTH, as_json, render
+from chunkwise.runner.diagnostics.codes import CODES, UNIT, exit_code
+from chunkwise.runner.diagnostics.errors import ChunkwiseError, Diagnostic, Note, by_place, quoted
+from chunkwise.runner.diagnostics.explanations import EXPLANATIONS, explain
+from chunkwise.runner.diagnostics.hints import nearest
+from chunkwise.runner.diagnostics.marks import Mark
+from chunkwise.runner.diagnostics.render_errors import WIDTH, as_json, render
 
 
 def mark(text, part, file="a.yaml"):

@@ -14,11 +14,12 @@ import torch
 from support.exported import check_exported, module_of
 from support.ops import PIPELINES, inputs, op, refusal
 
-from chunkwise.runner import load, stage_library
-from chunkwise.runner.export import BACKENDS, export
+from chunkwise.runner import load
+from chunkwise.runner.exporting.export import BACKENDS, export
+from chunkwise.runner.exporting.python_text import Items, call, expression, import_from, names_list
 from chunkwise.runner.expression import evaluate_number, parse_expression
 from chunkwise.runner.main import main
-from chunkwise.runner.python_text import Items, call, expression, import_from, names_list
+from chunkwise.runner.stage_files import stage_library
 
 ROOT = Path(__file__).parents[1]
 SIZES = dict(B=2, T=70, H=1, HV=2, K=24, V=20)

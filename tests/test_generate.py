@@ -6,7 +6,7 @@ import pytest
 import torch
 from support.ops import GATED, PIPELINES, inputs, op
 
-from chunkwise.runner.generate import CASES, ILL_CONDITIONED
+from chunkwise.runner.verification.generate import CASES, ILL_CONDITIONED
 from chunkwise.stages._laws import violations
 
 

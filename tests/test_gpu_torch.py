@@ -9,8 +9,8 @@ from support.ops import RAGGED, check, inputs, op, same_bits
 from torch.utils.checkpoint import checkpoint
 
 from chunkwise.runner import chunk_gated_delta_rule
-from chunkwise.runner.errors import ChunkwiseError
-from chunkwise.runner.sequences import tables_by_stream
+from chunkwise.runner.diagnostics.errors import ChunkwiseError
+from chunkwise.runner.planning.sequences import tables_by_stream
 
 pytestmark = pytest.mark.gpu
 

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
-from chunkwise.runner import head_subset, load
-from chunkwise.runner.generate import make_inputs
-from chunkwise.runner.sizes import complete
-from chunkwise.runner.verify import verify
+from chunkwise.runner import load
+from chunkwise.runner.graphs.sizes import complete
+from chunkwise.runner.verification import head_subset
+from chunkwise.runner.verification.generate import make_inputs
+from chunkwise.runner.verification.verify import verify
 
 SIZES = dict(B=2, T=70, H=6, HV=12, K=8, V=16)
 
@@ -34,7 +35,7 @@ def test_an_error_on_a_chosen_head_is_found(little_memory, monkeypatch):
     op = load("simple_gla")
     inputs = make_inputs(op.whole, complete(op.whole, SIZES), torch.float32, "cpu")
     heads = head_subset.pick_heads(op.whole, complete(op.whole, SIZES), torch.device("cpu"))
-    from chunkwise.runner import verify as module
+    from chunkwise.runner.verification import verify as module
 
     honest = module.run_whole
 

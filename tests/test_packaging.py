@@ -62,7 +62,7 @@ def test_the_installed_form_runs(unpacked, tmp_path):
     command = [sys.executable, "-m", "chunkwise.runner", "check", "simple_gla"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "simple_gla: ok, 3 stages\n"), done.stderr
-    where = "import chunkwise.runner.pipelines as p; print(p.FOLDER)"
+    where = "import chunkwise.runner.loading.pipelines as p; print(p.FOLDER)"
     done = subprocess.run([sys.executable, "-c", where], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.stdout.strip() == str(unpacked / "chunkwise" / "pipelines")
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from support.ops import PIPELINES, RAGGED, check, inputs, op
 
-from chunkwise.runner.generate import CASES
+from chunkwise.runner.verification.generate import CASES
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 
 from chunkwise.runner import load
 from chunkwise.runner.main import main
-from chunkwise.runner.probe import probe
+from chunkwise.runner.verification.probe import probe
 
 OP = """\
 schema: pipeline/v1

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from chunkwise.runner.rounding import RHO, RoundedDots, RoundedResults, Stochastic, model_dtype, nearest
+from chunkwise.runner.verification.rounding import RHO, RoundedDots, RoundedResults, Stochastic, model_dtype, nearest
 
 BF16 = torch.bfloat16
 

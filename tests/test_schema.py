@@ -5,12 +5,12 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from chunkwise.runner.errors import ChunkwiseError
-from chunkwise.runner.load_spec import parse_spec
-from chunkwise.runner.schema import COMMAND, FILE, as_text, main, pipeline_schema
-from chunkwise.runner.stage_library import find_stages
-from chunkwise.runner.yaml_nodes import List, Map
-from chunkwise.runner.yaml_text import parse_tree
+from chunkwise.runner.diagnostics.errors import ChunkwiseError
+from chunkwise.runner.loading.load_spec import parse_spec
+from chunkwise.runner.loading.schema import COMMAND, FILE, as_text, main, pipeline_schema
+from chunkwise.runner.loading.yaml_nodes import List, Map
+from chunkwise.runner.loading.yaml_text import parse_tree
+from chunkwise.runner.stage_files.stage_library import find_stages
 
 SHIPPED = sorted(FILE.parent.glob("*.yaml"))
 

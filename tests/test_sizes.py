@@ -4,9 +4,9 @@ import pytest
 
 from chunkwise.runner import load
 from chunkwise.runner.commands._options import fixed_axes, input_sizes, read_axes, read_seqlens, workload
-from chunkwise.runner.errors import ChunkwiseError
+from chunkwise.runner.diagnostics.errors import ChunkwiseError
+from chunkwise.runner.graphs.sizes import chunk_slots, complete, parameters, size_errors
 from chunkwise.runner.main import main
-from chunkwise.runner.sizes import chunk_slots, complete, parameters, size_errors
 from chunkwise.runner.workloads import SMALL, WORKLOADS
 
 OP = """\

@@ -11,12 +11,12 @@ from chunkwise.runner import (
     chunk_lightning_attn,
     chunk_retention,
     chunk_simple_gla,
-    drop_in_slopes,
     lightning_slopes,
     load,
     retention_slopes,
 )
-from chunkwise.runner.generate import CASES
+from chunkwise.runner.calling import drop_in_slopes
+from chunkwise.runner.verification.generate import CASES
 from chunkwise.stages import _laws
 
 SLOPES = {"retention": retention_slopes, "lightning": lightning_slopes}

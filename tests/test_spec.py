@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from chunkwise.runner.codes import CODES
-from chunkwise.runner.errors import ChunkwiseError
-from chunkwise.runner.load_spec import parse_spec, read_spec
-from chunkwise.runner.render_errors import as_json
+from chunkwise.runner.diagnostics.codes import CODES
+from chunkwise.runner.diagnostics.errors import ChunkwiseError
+from chunkwise.runner.diagnostics.render_errors import as_json
+from chunkwise.runner.loading.load_spec import parse_spec, read_spec
 
 BAD = Path(__file__).parent / "bad"
 PIPELINES = Path(__file__).resolve().parents[1] / "pipelines"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from chunkwise.runner import stage_library
-from chunkwise.runner.errors import ChunkwiseError
-from chunkwise.runner.render_errors import render
-from chunkwise.runner.stage_library import SHIPPED, find_stages, scan_stages
+from chunkwise.runner.diagnostics.errors import ChunkwiseError
+from chunkwise.runner.diagnostics.render_errors import render
+from chunkwise.runner.stage_files import stage_library
+from chunkwise.runner.stage_files.stage_library import SHIPPED, find_stages, scan_stages
 
 GOOD = '''\
 """Twice its input,

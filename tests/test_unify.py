@@ -4,10 +4,10 @@
 import pytest
 import torch
 
-from chunkwise.runner.build_graph import check_graphs
-from chunkwise.runner.errors import ChunkwiseError
-from chunkwise.runner.load_spec import parse_spec
-from chunkwise.runner.stage_library import find_stages
+from chunkwise.runner.diagnostics.errors import ChunkwiseError
+from chunkwise.runner.graphs.build_graph import check_graphs
+from chunkwise.runner.loading.load_spec import parse_spec
+from chunkwise.runner.stage_files.stage_library import find_stages
 from chunkwise.stages import _laws
 
 OP = """\

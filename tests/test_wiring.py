@@ -3,10 +3,10 @@
 
 import pytest
 
-from chunkwise.runner.build_graph import build_graph, check_graphs
-from chunkwise.runner.errors import ChunkwiseError
-from chunkwise.runner.load_spec import parse_spec
-from chunkwise.runner.stage_library import find_stages
+from chunkwise.runner.diagnostics.errors import ChunkwiseError
+from chunkwise.runner.graphs.build_graph import build_graph, check_graphs
+from chunkwise.runner.loading.load_spec import parse_spec
+from chunkwise.runner.stage_files.stage_library import find_stages
 
 OP = """\
 schema: pipeline/v1

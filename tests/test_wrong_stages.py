@@ -11,9 +11,9 @@ import pytest
 import torch
 from support.ops import inputs, op
 
-from chunkwise.runner.function import Op
-from chunkwise.runner.stage_library import find_stages
-from chunkwise.runner.verify import verify
+from chunkwise.runner.calling.function import Op
+from chunkwise.runner.stage_files.stage_library import find_stages
+from chunkwise.runner.verification.verify import verify
 from chunkwise.stages._contract import Launch, Launcher
 
 SIZES = dict(B=1, T=40, H=1, HV=2, K=16, V=16)
@@ -60,7 +60,7 @@ def taking(function, names):
 @pytest.fixture
 def kernels(monkeypatch):
     """pipeline, stage id, output, spoil -> the op with stand-in kernels, that one spoiled."""
-    monkeypatch.setattr("chunkwise.runner.plan.require_triton", lambda backend: None)
+    monkeypatch.setattr("chunkwise.runner.planning.plan.require_triton", lambda backend: None)
 
     def make(name, wrong=None, port=None, spoil=None):
         spec, stages = op(name).spec, find_stages()

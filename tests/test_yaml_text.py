@@ -5,11 +5,11 @@ import time
 
 import pytest
 
-from chunkwise.runner.decode_text import MAX_BYTES
-from chunkwise.runner.errors import ChunkwiseError
-from chunkwise.runner.yaml_nodes import List, Map, Scalar
-from chunkwise.runner.yaml_scalars import resolve
-from chunkwise.runner.yaml_text import MAX_DEPTH, MAX_NODES, parse_tree
+from chunkwise.runner.diagnostics.errors import ChunkwiseError
+from chunkwise.runner.loading.decode_text import MAX_BYTES
+from chunkwise.runner.loading.yaml_nodes import List, Map, Scalar
+from chunkwise.runner.loading.yaml_scalars import resolve
+from chunkwise.runner.loading.yaml_text import MAX_DEPTH, MAX_NODES, parse_tree
 
 
 def tree(text):

@@ -19,9 +19,9 @@ from capture import RULE, build_model, modeling, text_tokens
 from torch.overrides import TorchFunctionMode
 
 from chunkwise.runner import chunk_gated_delta_rule, load
-from chunkwise.runner.budgets import Verdict, arithmetic_noise, judge
-from chunkwise.runner.oracle import definition_outputs
-from chunkwise.runner.rounding import Stochastic
+from chunkwise.runner.verification.budgets import Verdict, arithmetic_noise, judge
+from chunkwise.runner.verification.oracle import definition_outputs
+from chunkwise.runner.verification.rounding import Stochastic
 from chunkwise.stages._seqs import Seqs
 
 DRAWS = 8

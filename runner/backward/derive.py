@@ -9,10 +9,10 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from ...stages import _gradient_sum
-from .. import codes
-from ..errors import ChunkwiseError, Diagnostic, Note
-from ..graph import Graph, Node, Value
-from ..stage_library import Stage
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic, Note
+from ..graphs.graph import Graph, Node, Value
+from ..stage_files.stage_library import Stage
 from .vjp_stage import cotangent_dtype, vjp_stage
 
 

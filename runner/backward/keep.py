@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Mapping
 
 import torch
 
-from ..graph import Graph
-from ..plan import buffer_of, bytes_of
-from ..sizes import local_sizes, number
+from ..graphs.graph import Graph
+from ..graphs.sizes import local_sizes, number
+from ..planning.plan import buffer_of, bytes_of
 
 FLOPS_PER_BYTE = 150
 """What a GPU computes while it moves a byte (700 TFLOP/s over 4.5 TB/s): makes one cost of work and traffic."""

@@ -11,7 +11,7 @@ from functools import cache
 import torch
 
 from ...stages._contract import F32, INT, Contract, Port
-from ..stage_library import Stage
+from ..stage_files.stage_library import Stage
 
 SCALAR_AXES = frozenset({"B", "T", "N", "NT", "H", "HV"})
 """A tensor over these alone has one number per token or head: its gradient is a long sum, kept in float32."""

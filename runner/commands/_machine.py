@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from ..environment import driver, output_of
+from ..reporting.environment import driver, output_of
 
 INTERPRET_TIMEOUT_S = 120
 INTERPRET = """

@@ -5,13 +5,13 @@ from argparse import ArgumentTypeError
 from collections.abc import Mapping
 from pathlib import Path
 
-from .. import codes
-from ..dtypes import IO_DTYPES
-from ..errors import ChunkwiseError, Diagnostic
-from ..function import Op
-from ..graph import Graph
-from ..plan import BACKENDS
-from ..wire import did_you_mean
+from ..calling.function import Op
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..graphs.graph import Graph
+from ..graphs.wire import did_you_mean
+from ..planning.dtypes import IO_DTYPES
+from ..planning.plan import BACKENDS
 from ..workloads import WORKLOADS
 
 

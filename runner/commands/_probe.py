@@ -1,7 +1,7 @@
 """What ``--probe`` does and says, for run and verify."""
 
-from ..outcome import Outcome
-from ..probe import Probe, probe
+from ..reporting.outcome import Outcome
+from ..verification.probe import Probe, probe
 from ._subject import CommandSubject
 
 

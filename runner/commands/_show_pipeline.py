@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-from ..graph import Graph, Node, Value
-from ..render_errors import shown_path
-from ..spec import DefinitionSpec, PipelineSpec
+from ..diagnostics.render_errors import shown_path
+from ..graphs.graph import Graph, Node, Value
+from ..loading.spec import DefinitionSpec, PipelineSpec
 from ._tables import table
 
 EDGE = ("shape", "dtype", "unit", "values")

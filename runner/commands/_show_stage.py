@@ -8,9 +8,9 @@ from pathlib import Path
 from ...stages import _laws
 from ...stages._contract import Contract, Launcher, Port
 from ...stages._units import UNITS
-from ..compile_cases import ARCHITECTURES, usual_sizes
-from ..render_errors import shown_path
-from ..stage_library import Stage
+from ..compiling.compile_cases import ARCHITECTURES, usual_sizes
+from ..diagnostics.render_errors import shown_path
+from ..stage_files.stage_library import Stage
 from ._tables import table
 
 DTYPES = {"io": "io", "f32": "f32", "int": "int32 or int64"}

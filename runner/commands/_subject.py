@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 import torch
 
-from .. import codes
-from ..dtypes import IO_DTYPES
-from ..errors import ChunkwiseError, Diagnostic
-from ..function import Op, load
-from ..generate import make_inputs
-from ..inputs_file import read_inputs
-from ..sizes import complete
+from ..calling.function import Op, load
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..graphs.sizes import complete
+from ..planning.dtypes import IO_DTYPES
+from ..verification.generate import make_inputs
+from ..verification.inputs_file import read_inputs
 from ._options import fixed_axes, input_sizes, read_axes, read_budget, read_seqlens, workload
 
 

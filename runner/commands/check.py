@@ -1,10 +1,10 @@
 """``check``: everything that can be known without a tensor."""
 
-from .. import codes
-from ..errors import ChunkwiseError, Diagnostic
-from ..function import load
-from ..outcome import Outcome
-from ..sizes import complete, size_errors
+from ..calling.function import load
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..graphs.sizes import complete, size_errors
+from ..reporting.outcome import Outcome
 from ._options import fixed_axes, input_sizes, read_axes, read_seqlens, stage_folders, workload
 
 NAME = "check"

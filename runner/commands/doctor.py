@@ -2,11 +2,11 @@
 
 import torch
 
-from .. import codes
-from ..environment import environment, package_version
-from ..errors import Diagnostic
-from ..known_bad import KnownBad, known_bad
-from ..outcome import Outcome
+from ..diagnostics import codes
+from ..diagnostics.errors import Diagnostic
+from ..reporting.environment import environment, package_version
+from ..reporting.known_bad import KnownBad, known_bad
+from ..reporting.outcome import Outcome
 from ._machine import LOOKS, NAMES, Finding, gpus
 from ._tables import table
 

@@ -2,11 +2,11 @@
 
 import re
 
-from .. import codes
-from ..errors import ChunkwiseError, Diagnostic, quoted
-from ..explanations import EXPLANATIONS, explain
-from ..hints import nearest
-from ..outcome import Outcome
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic, quoted
+from ..diagnostics.explanations import EXPLANATIONS, explain
+from ..diagnostics.hints import nearest
+from ..reporting.outcome import Outcome
 
 NAME = "explain"
 HELP = "say what an error code means and what to do; without a code, list them all"

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from .. import codes
-from ..errors import ChunkwiseError, Diagnostic
-from ..export import BACKENDS, export
-from ..function import load
-from ..outcome import Outcome
+from ..calling.function import load
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..exporting.export import BACKENDS, export
+from ..reporting.outcome import Outcome
 from ._options import fixed_axes, read_axes, stage_folders
 
 NAME = "export"

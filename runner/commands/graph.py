@@ -1,10 +1,10 @@
 """``graph``: the pipeline as a picture, types on its edges."""
 
-from ..draw import FORMATS, draw
-from ..dtypes import IO_DTYPES
-from ..function import load
-from ..outcome import Outcome
-from ..sizes import complete
+from ..calling.function import load
+from ..drawing.draw import FORMATS, draw
+from ..graphs.sizes import complete
+from ..planning.dtypes import IO_DTYPES
+from ..reporting.outcome import Outcome
 from ._options import fixed_axes, input_sizes, out_folder, read_axes, read_seqlens, stage_folders, workload
 
 NAME = "graph"

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from ...stages._contract import Launcher
-from ..errors import ChunkwiseError, Diagnostic
-from ..load_spec import read_spec
-from ..outcome import Outcome
-from ..pipelines import find_pipeline, names
-from ..spec import PipelineSpec
-from ..stage_library import Stage, scan_stages
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..loading.load_spec import read_spec
+from ..loading.pipelines import find_pipeline, names
+from ..loading.spec import PipelineSpec
+from ..reporting.outcome import Outcome
+from ..stage_files.stage_library import Stage, scan_stages
 from ..workloads import WORKLOADS
 from ._options import stage_folders
 from ._tables import table

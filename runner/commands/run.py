@@ -2,17 +2,17 @@
 
 import json
 
-from .. import codes
-from ..errors import Diagnostic
-from ..generate import make_inputs
-from ..outcome import Outcome, Progress, finite
-from ..report_run import RunReport, document, run_lines, run_table
-from ..report_verify import document as verify_document
-from ..report_verify import verify_table
-from ..save_graph import save_svg
-from ..sizes import complete
-from ..timing import time_call
-from ..verify import Verification, verify
+from ..diagnostics import codes
+from ..diagnostics.errors import Diagnostic
+from ..drawing.save_graph import save_svg
+from ..graphs.sizes import complete
+from ..reporting.outcome import Outcome, Progress, finite
+from ..reporting.report_run import RunReport, document, run_lines, run_table
+from ..reporting.timing import time_call
+from ..verification.generate import make_inputs
+from ..verification.report_verify import document as verify_document
+from ..verification.report_verify import verify_table
+from ..verification.verify import Verification, verify
 from ..workloads import SMALL
 from ._options import backward_options, out_folder, sizes_and_machine
 from ._probe import probe_document, probe_failed, probe_lines, probed_values

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from .. import codes
-from ..errors import ChunkwiseError, Diagnostic, quoted
-from ..function import load
-from ..hints import nearest
-from ..outcome import Outcome
-from ..pipelines import find_pipeline, names
-from ..stage_library import Stage, find_stages
+from ..calling.function import load
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic, quoted
+from ..diagnostics.hints import nearest
+from ..loading.pipelines import find_pipeline, names
+from ..reporting.outcome import Outcome
+from ..stage_files.stage_library import Stage, find_stages
 from ._options import stage_folders
 from ._show_pipeline import pipeline_document, pipeline_text
 from ._show_stage import stage_document, stage_text

@@ -1,11 +1,11 @@
 """``verify``: is the pipeline right here, stage by stage and as a whole?"""
 
-from .. import codes
-from ..errors import Diagnostic
-from ..generate import CASES
-from ..outcome import Outcome, Progress
-from ..report_verify import document, verify_table
-from ..verify import verify
+from ..diagnostics import codes
+from ..diagnostics.errors import Diagnostic
+from ..reporting.outcome import Outcome, Progress
+from ..verification.generate import CASES
+from ..verification.report_verify import document, verify_table
+from ..verification.verify import verify
 from ._options import backward_options, sizes_and_machine
 from ._probe import probe_document, probe_failed, probe_lines, probed_values
 from ._subject import subject

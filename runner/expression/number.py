@@ -4,7 +4,7 @@ import math
 import operator
 from collections.abc import Callable, Iterable, Mapping
 
-from ..hints import nearest
+from ..diagnostics.hints import nearest
 from .tree import Binary, Call, ExpressionError, Name, Node, Number, Unary, walk
 
 MAX_EXPONENT = 64

@@ -9,8 +9,8 @@ import torch
 from support.ops import GATED, OPS, PIPELINES, check, inputs, op, same_bits
 
 from chunkwise.runner import load
-from chunkwise.runner.errors import ChunkwiseError
-from chunkwise.runner.oracle import definition_gradients
+from chunkwise.runner.diagnostics.errors import ChunkwiseError
+from chunkwise.runner.verification.oracle import definition_gradients
 
 SMALL = dict(B=1, T=130, H=1, HV=2, K=24, V=16)
 LEAK = 1e-36
@@ -137,8 +137,8 @@ def test_b4_chunk_lengths(name, C):
 @pytest.mark.parametrize("name", PIPELINES)
 def test_b4_of_the_kernels(name, C, monkeypatch):
     """What forward kernels accept their gradients' kernels accept: nothing is refused after the forward pass ran."""
-    monkeypatch.setattr("chunkwise.runner.plan.device_class", lambda device: "sm_90")
-    monkeypatch.setattr("chunkwise.runner.function.resolve_backend", lambda *_: "triton")
+    monkeypatch.setattr("chunkwise.runner.planning.plan.device_class", lambda device: "sm_90")
+    monkeypatch.setattr("chunkwise.runner.calling.function.resolve_backend", lambda *_: "triton")
     an_op, accepted = op(name, C, "triton"), []
     for K in (1, 48, 128, 160, 256, 300):
         for V in (8, 80, 256, 512):

@@ -5,8 +5,8 @@ import torch
 from support.one_stage import STAGES
 from support.ops import OPS, check, inputs, op
 
-from chunkwise.runner.dtypes import IO_DTYPES
-from chunkwise.runner.meta_launches import FORMS, meta_launches
+from chunkwise.runner.compiling.meta_launches import FORMS, meta_launches
+from chunkwise.runner.planning.dtypes import IO_DTYPES
 
 AXES = dict(B=2, T=100, H=2, HV=4, K=64, V=64, C=64)
 LONGER = dict(B=3, T=1000, H=16, HV=48)

@@ -6,7 +6,8 @@ import pytest
 import torch
 from support.ops import OPS, check, close, inputs, op, refusal, same_bits
 
-from chunkwise.runner import codes, load
+from chunkwise.runner import load
+from chunkwise.runner.diagnostics import codes
 
 B3 = """
 schema: pipeline/v1

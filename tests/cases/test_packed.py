@@ -4,9 +4,9 @@ import pytest
 import torch
 from support.ops import OPS, check, inputs, op, refusal, same_bits
 
-from chunkwise.runner import codes
-from chunkwise.runner.budgets import judge
-from chunkwise.runner.oracle import definition_outputs
+from chunkwise.runner.diagnostics import codes
+from chunkwise.runner.verification.budgets import judge
+from chunkwise.runner.verification.oracle import definition_outputs
 
 EMPTY = [(0, 33, 64), (33, 64, 0), (33, 0, 0, 64), (0, 0, 5, 0, 1, 0, 0), (0,), (0, 0)]
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from support.ops import OPS, check, close, inputs, op, refusal, same_bits
 
-from chunkwise.runner import codes
+from chunkwise.runner.diagnostics import codes
 
 DTYPES = [torch.float32, torch.bfloat16]
 

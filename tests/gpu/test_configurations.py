@@ -9,7 +9,7 @@ import torch
 from support.configurations import jobs, run
 from support.one_stage import STAGES
 
-from chunkwise.runner.plan import device_class
+from chunkwise.runner.planning.plan import device_class
 
 pytestmark = pytest.mark.gpu
 

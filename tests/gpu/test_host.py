@@ -5,7 +5,7 @@ import torch
 from support.guarded import Guarded
 from support.ops import OPS, check, inputs, op, same_bits
 
-from chunkwise.runner.execute import execute
+from chunkwise.runner.planning.execute import execute
 
 pytestmark = pytest.mark.gpu
 

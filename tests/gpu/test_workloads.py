@@ -4,7 +4,7 @@ import pytest
 import torch
 from support.ops import OPS, PIPELINES, RAGGED, check, inputs, op
 
-from chunkwise.runner.generate import CASES
+from chunkwise.runner.verification.generate import CASES
 from chunkwise.runner.workloads import WORKLOADS
 
 pytestmark = pytest.mark.gpu

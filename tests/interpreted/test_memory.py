@@ -5,8 +5,8 @@ import torch
 from support.guarded import Guarded
 from support.ops import OPS, check, inputs, op, refusal
 
-from chunkwise.runner import codes
-from chunkwise.runner.execute import execute
+from chunkwise.runner.diagnostics import codes
+from chunkwise.runner.planning.execute import execute
 
 
 @pytest.mark.parametrize("K,V,seqlens", [(48, 60, None), (100, 48, (0, 17, 1)), (8, 3, (0, 17, 1))])

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from chunkwise.runner.function import Op
-from chunkwise.runner.meta_launches import meta_launches
-from chunkwise.runner.verify import verify
+from chunkwise.runner.calling.function import Op
+from chunkwise.runner.compiling.meta_launches import meta_launches
+from chunkwise.runner.verification.verify import verify
 
 from .one_stage import STAGES, stage_inputs, stage_op
 

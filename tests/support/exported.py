@@ -5,7 +5,7 @@ from itertools import count
 
 import torch
 
-from chunkwise.runner.export import export
+from chunkwise.runner.exporting.export import export
 
 from .ops import same_bits
 

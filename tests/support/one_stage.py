@@ -5,11 +5,11 @@ from dataclasses import replace
 import torch
 
 from chunkwise.runner import load
-from chunkwise.runner.dtypes import port_dtype
-from chunkwise.runner.generate import make_inputs
-from chunkwise.runner.sizes import complete, size
-from chunkwise.runner.stage_checks import possible_units
-from chunkwise.runner.stage_library import find_stages
+from chunkwise.runner.graphs.sizes import complete, size
+from chunkwise.runner.planning.dtypes import port_dtype
+from chunkwise.runner.stage_files.stage_checks import possible_units
+from chunkwise.runner.stage_files.stage_library import find_stages
+from chunkwise.runner.verification.generate import make_inputs
 
 STAGES = find_stages()
 PARAM = 0.7

@@ -5,14 +5,14 @@ from functools import cache
 import torch
 
 from chunkwise.runner import load
-from chunkwise.runner.budgets import judge
-from chunkwise.runner.dtypes import name_of
-from chunkwise.runner.errors import ChunkwiseError
-from chunkwise.runner.generate import make_inputs
-from chunkwise.runner.oracle import definition_outputs
-from chunkwise.runner.pipelines import names
-from chunkwise.runner.sizes import complete
-from chunkwise.runner.verify import Verification, verify
+from chunkwise.runner.diagnostics.errors import ChunkwiseError
+from chunkwise.runner.graphs.sizes import complete
+from chunkwise.runner.loading.pipelines import names
+from chunkwise.runner.planning.dtypes import name_of
+from chunkwise.runner.verification.budgets import judge
+from chunkwise.runner.verification.generate import make_inputs
+from chunkwise.runner.verification.oracle import definition_outputs
+from chunkwise.runner.verification.verify import Verification, verify
 
 PIPELINES = names()
 GATED = ["gated_delta", "simple_gla"]

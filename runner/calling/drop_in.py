@@ -1,0 +1,224 @@
+"""The ops under the names and with the signatures of fla-core 0.6.0, for code that calls those.
+
+    o, final_state = chunk_gated_delta_rule(q, k, v, g, beta, output_final_state=True)
+
+q, k [B, T, H, K], v and o [B, T, HV, V], g and beta [B, T, HV], states [N, HV, K, V]; HV is a multiple of H, N is B or
+the number of packed sequences. g is the natural log of each token's decay.
+
+Everything else in chunkwise refuses mixed dtypes; these functions cast: k, v and beta to q's dtype; gates and states to
+float32, or to float64 where q is float64. o has q's dtype, final_state is float32 (float64). An argument of fla's that
+has no effect here is refused by name with a ChunkwiseError. Ops are loaded at their first use, once per process.
+"""
+
+import inspect
+import threading
+from collections.abc import Callable, Mapping
+
+import torch
+
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..diagnostics.hints import nearest
+from ..planning.dtypes import IO_DTYPES, port_dtype
+from ..planning.sequences import check_tensor, tensor_lengths
+from .function import Op, load
+
+CHUNK_SIZES = (16, 32, 64, 128)
+REFUSED = {
+    "head_first": "inputs are [B, T, H, ...]; pass x.transpose(1, 2)",
+    "transpose_state_layout": "pass state_v_first=True",
+    "use_gate_in_kernel": "load('qwen3_next_gdn') has gate, sigmoid and normalisation in its graph",
+    "A_log": "load('qwen3_next_gdn') has gate, sigmoid and normalisation in its graph",
+    "dt_bias": "load('qwen3_next_gdn') has gate, sigmoid and normalisation in its graph",
+    "use_beta_sigmoid_in_kernel": "pass beta.sigmoid()",
+    "allow_neg_eigval": "pass beta as it is meant; its law is 0..1",
+    "chunk_indices": "they follow from cu_seqlens; pass cu_seqlens_cpu to spare the wait for the device",
+    "cp_context": "one sequence on several devices is not supported",
+}
+"""Argument of fla's that has no effect here -> what to do instead."""
+
+_ops: dict[tuple[str, int], Op] = {}
+_lock = threading.Lock()
+
+
+def chunk_gated_delta_rule(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    scale: float | None = None,
+    initial_state: torch.Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    use_beta_sigmoid_in_kernel: bool = False,
+    allow_neg_eigval: bool = False,
+    state_v_first: bool = False,
+    cu_seqlens: torch.Tensor | None = None,
+    cu_seqlens_cpu: torch.Tensor | None = None,
+    chunk_indices: torch.Tensor | None = None,
+    cp_context=None,
+    *,
+    chunk_size: int = 64,
+    **others,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Gated DeltaNet: S <- exp(g) S, then S <- S + k (beta (v - k S)), o = scale q S. Differentiable.
+
+    scale: K ** -0.5 by default. initial_state: zeros by default. state_v_first: states are [N, HV, V, K], coming in and
+    going out. use_qk_l2norm_in_kernel: q and k are divided by sqrt(sum of squares + 1e-6). cu_seqlens: [N + 1], packed
+    sequences (B = 1); cu_seqlens_cpu: the same on the host, so that nothing waits for the device.
+    Returns (o, final_state), None in place of a final state that was not asked for.
+    """
+    others |= dict(
+        use_beta_sigmoid_in_kernel=use_beta_sigmoid_in_kernel, allow_neg_eigval=allow_neg_eigval,
+        chunk_indices=chunk_indices, cp_context=cp_context,
+    )  # fmt: skip
+    refuse(chunk_gated_delta_rule, others)
+    return call(
+        "gated_delta_l2norm" if use_qk_l2norm_in_kernel else "gated_delta", dict(q=q, k=k, v=v, beta=beta), g, scale,
+        initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, chunk_size,
+    )  # fmt: skip
+
+
+def chunk_simple_gla(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor | None = None,
+    g_gamma: torch.Tensor | None = None,
+    scale: float | None = None,
+    initial_state: torch.Tensor | None = None,
+    output_final_state: bool = False,
+    state_v_first: bool = False,
+    cu_seqlens: torch.Tensor | None = None,
+    cu_seqlens_cpu: torch.Tensor | None = None,
+    *,
+    chunk_size: int = 64,
+    **others,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Linear attention with a decay: S <- exp(g) S + k v, o = scale q S. Differentiable.
+
+    g_gamma [HV]: in place of g, the same decay at every token of a head; with neither nothing decays. The other
+    arguments and what is returned are as for chunk_gated_delta_rule.
+    """
+    refuse(chunk_simple_gla, others)
+    plain = g is None and g_gamma is None
+    return call(
+        "linear_attn" if plain else "simple_gla", dict(q=q, k=k, v=v), None if plain else gate(v, g, g_gamma), scale,
+        initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, chunk_size,
+    )  # fmt: skip
+
+
+def chunk_delta_rule(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    beta: torch.Tensor,
+    scale: float | None = None,
+    initial_state: torch.Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    cu_seqlens: torch.Tensor | None = None,
+    cu_seqlens_cpu: torch.Tensor | None = None,
+    *,
+    state_v_first: bool = False,
+    chunk_size: int = 64,
+    **others,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """DeltaNet: S <- S + k (beta (v - k S)), o = scale q S. Differentiable. Arguments as for chunk_gated_delta_rule."""
+    refuse(chunk_delta_rule, others)
+    return call(
+        "delta_rule_l2norm" if use_qk_l2norm_in_kernel else "delta_rule", dict(q=q, k=k, v=v, beta=beta), None, scale,
+        initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, chunk_size,
+    )  # fmt: skip
+
+
+def call(
+    pipeline: str, tensors: Mapping, g, scale, initial_state, output_final_state, state_v_first, cu_seqlens,
+    cu_seqlens_cpu, chunk_size, g_gamma=None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
+    """One call of a pipeline on cast tensors, its state turned over where it is V-first."""
+    op = loaded(pipeline, chunk_size)
+    q = tensors["q"]
+    io = q.dtype if isinstance(q, torch.Tensor) and q.dtype in IO_DTYPES.values() else None
+    given = {name: cast(x, io) for name, x in tensors.items()}
+    for name, x in (("g", g), ("g_gamma", g_gamma)):
+        if x is not None:
+            given[name] = cast(x, io and port_dtype("f32", io))
+    state = cast(initial_state, io and port_dtype("f32", io))
+    if state_v_first and isinstance(state, torch.Tensor) and state.dim() >= 2:
+        state = state.transpose(-1, -2)
+    out = op(
+        **given, scale=scale, initial_state=state, cu_seqlens=cu_seqlens, seqlens=host_lengths(cu_seqlens_cpu),
+        outputs=["o", "final_state"] if output_final_state else ["o"],
+    )  # fmt: skip
+    if state_v_first and output_final_state:
+        return out.o, out.final_state.transpose(-1, -2).contiguous()
+    return out.o, out.final_state
+
+
+def cast(x, dtype: torch.dtype | None):
+    """x in a dtype; what is no floating-point tensor is left for the op to refuse."""
+    return x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() and dtype else x
+
+
+def gate(v, g, g_gamma):
+    """Log decay per token, from whichever of the two is given."""
+    if g is not None and g_gamma is not None:
+        fail("chunk_simple_gla takes g or g_gamma, not both", "add them: g=g + g_gamma")
+    if g is not None:
+        return g
+    if not isinstance(v, torch.Tensor) or v.dim() != 4:
+        fail("v must be a tensor [B, T, HV, V]")
+    if not isinstance(g_gamma, torch.Tensor) or g_gamma.shape != v.shape[2:3]:
+        have = list(g_gamma.shape) if isinstance(g_gamma, torch.Tensor) else type(g_gamma).__name__
+        fail(f"g_gamma must be a tensor [{v.shape[2]}], one number per value head, it is {have}")
+    return g_gamma.expand(v.shape[:3])
+
+
+def host_lengths(cu_seqlens_cpu) -> tuple[int, ...] | torch.Tensor | None:
+    """The lengths that a host copy of cu_seqlens holds; under torch.compile as a tensor, whatever their number."""
+    if cu_seqlens_cpu is None:
+        return None
+    if isinstance(cu_seqlens_cpu, torch.Tensor) and cu_seqlens_cpu.device.type != "cpu":
+        fail(f"cu_seqlens_cpu is on {cu_seqlens_cpu.device}, it must be on the CPU", "pass it as cu_seqlens")
+    check_tensor(cu_seqlens_cpu, torch.device("cpu"))
+    return cu_seqlens_cpu.diff() if torch.compiler.is_compiling() else tensor_lengths(cu_seqlens_cpu)
+
+
+def loaded(pipeline: str, chunk_size: int) -> Op:
+    """The op with this chunk length, loaded at its first use."""
+    if not isinstance(chunk_size, int) or chunk_size not in CHUNK_SIZES:
+        fail(f"chunk_size must be one of {', '.join(map(str, CHUNK_SIZES))}, it is {chunk_size!r:.40}")
+    # the number itself, where the compiler holds a symbol
+    chunk_size = CHUNK_SIZES[CHUNK_SIZES.index(chunk_size)]
+    prepare(pipeline, chunk_size)
+    return _ops[pipeline, chunk_size]
+
+
+def prepare(pipeline: str, chunk_size: int) -> None:
+    with _lock:
+        if (pipeline, chunk_size) not in _ops:
+            _ops[pipeline, chunk_size] = load(pipeline).with_axes({"C": chunk_size})
+
+
+# under torch.compile it runs while the compiler reads the code; torch.compiler.assume_constant_result sets the same
+# mark, but imports the compiler (3 s) to do so
+prepare._dynamo_marked_constant = True
+
+
+def refuse(function: Callable, others: Mapping) -> None:
+    """Arguments without an effect here: an error that names each, unless its value asks for nothing."""
+    found = []
+    for name, value in others.items():
+        if name in REFUSED and (value is None or value is False):
+            continue
+        close = nearest(name, [each for each in inspect.signature(function).parameters if each not in REFUSED])
+        help = REFUSED.get(name) or (f"did you mean {close}?" if close else None)
+        found.append(Diagnostic(codes.TENSOR, f"{function.__name__} does not support {name}", help=help))
+    if found:
+        raise ChunkwiseError(*found)
+
+
+def fail(message: str, help: str | None = None):
+    raise ChunkwiseError(Diagnostic(codes.TENSOR, message, help=help))

@@ -1,0 +1,29 @@
+"""What an op computes, as a short hash: the same for the same file, stages and back end, wherever the file lies."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+from ..diagnostics.marks import Mark
+
+
+def fingerprint(op) -> str:
+    """Twelve hexadecimal digits of a function.Op: its spec without places, the stages' sources, the back end,
+    whether there is a memory budget."""
+    used = {entry.use: op.stages[entry.use] for entry in op.spec.stages.values()}
+    stages = [[name, stage.reference.__module__, Path(stage.file).read_text()] for name, stage in sorted(used.items())]
+    text = json.dumps([plain(op.spec), stages, op.backend, op.memory_budget is None])
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def plain(x):
+    """A spec as lists and texts, without its places."""
+    if isinstance(x, Mark):
+        return None
+    if is_dataclass(x):
+        return [plain(getattr(x, field.name)) for field in fields(x) if field.name != "file"]
+    if isinstance(x, Mapping):
+        return [[key, plain(value)] for key, value in x.items()]
+    return [plain(each) for each in x] if isinstance(x, tuple) else repr(x)

@@ -1,0 +1,1 @@
+"""Kernels compiled without a device: registers, spills, shared memory."""

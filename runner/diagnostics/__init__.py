@@ -1,0 +1,1 @@
+"""What went wrong, as values: codes, places, texts."""

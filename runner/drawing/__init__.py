@@ -1,0 +1,1 @@
+"""A graph as a picture: SVG, DOT, Mermaid."""

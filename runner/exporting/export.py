@@ -1,0 +1,169 @@
+"""A pipeline as one plain Python file that runs without the runner.
+
+The stages stand in the order of the joint graph: forward, then what is rebuilt and the gradients, in one
+``autograd.Function``. The file imports the stages that it uses and carries the few helpers of export_parts.py.
+"""
+
+import ast
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+from ..calling.function import Op
+from ..expression import names_in, parse_expression
+from ..graphs.graph import Value
+from ..stage_files.stage_library import SHIPPED_PACKAGE
+from .export_form import Form, make_form
+from .export_passes import backward, forward, names_of, read_axes
+from .python_text import INDENT, Names, call, docstring, expression, import_from
+
+BACKENDS = ("triton", "reference")
+PARTS = Path(__file__).with_name("export_parts.py")
+OWN_NAMES = {
+    "run", "ctx", "known", "seqlens", "inspect", "math", "torch", "partial", "once_differentiable", "Run", "Seqs",
+    "INPUTS", "OPTIONAL", "each", "ValueError", "dict", "len", "min", "max", "abs", "set",
+}  # fmt: skip
+
+
+def export(op: Op, backend: str = "triton", outputs: Sequence[str] | None = None, without: Collection[str] = ()) -> str:
+    """The text of the file.
+
+    backend: triton (a stage that has no kernel stays a reference) or reference. outputs: those that the function
+    returns, all by default. without: optional inputs that the function does not have.
+    Raises ChunkwiseError for names that the op does not have, and for stages that the file could not import.
+    """
+    form = make_form(op, backend, outputs, frozenset(without))
+    stems = {name for _, name in form.modules.values()}
+    names = Names({*OWN_NAMES, *stems, *form.joint.axis_names, *form.spec.axes, *form.spec.params})
+    function = names("the function", form.spec.name)
+    words = re.split("_+", form.spec.name)
+    cls = names("the class", "".join(word[:1].upper() + word[1:] for word in words))
+    for name in form.inputs:
+        names(name, name)
+    code = [*public(form, names, function, cls), "", "", f"class {cls}(torch.autograd.Function):"]
+    code += [*forward(form, names), "", *backward(form, names)]
+    code += ["", "", *helpers("\n".join(code))]
+    top = [*head(form, names, function), *imports(form, "\n".join(code)), *constants(form, names), "", ""]
+    return "\n".join([*top, *code, ""])
+
+
+def signature(form: Form, names: Names) -> list[str]:
+    inputs = [names(name, name) + ("=None" if name in form.optional else "") for name in form.inputs]
+    keywords = [f"{name}=None" for name in form.spec.params] + (["seqlens=None"] if form.packed else [])
+    return [*inputs, *(["*", *keywords] if keywords else [])]
+
+
+def head(form: Form, names: Names, function: str) -> list[str]:
+    """What the file is, how it is called, what it has not."""
+    fixed = [name for name in form.inputs if name not in form.joint.gradients]
+    lacks = [] if form.packed else ["packed sequences (cu_seqlens)"]
+    lacks += [f"gradients of {', '.join(fixed)}"] if fixed else []
+    lacks += [f"the optional input {name}" for name in sorted(form.joint.absent)]
+    where, needs = "as PyTorch references, on any device", "chunkwise's stages"
+    if form.any_kernel:
+        where = "on Triton's kernels: on a GPU, or in float32 on the CPU where TRITON_INTERPRET is set to 1"
+        needs = "chunkwise's stages and kernels"
+    return docstring(
+        [
+            f"{form.spec.name}: {form.spec.summary.rstrip('.')}. {form.spec.source}",
+            *call(f"{', '.join(form.outputs)} = {function}(", signature(form, names), ")", INDENT),
+            f"Written by `chunkwise export {form.spec.name} --backend {form.backend}`. It needs {needs}, not the "
+            f"runner. Stages run {where}. A gradient that does not come in counts as zeros.",
+            f"Not in this file: {', '.join([*lacks, 'gradients of gradients'])}.",
+        ],
+        "",
+    )
+
+
+def imports(form: Form, code: str) -> list[str]:
+    standard = [f"import {name}" for name in ("inspect", "math") if f"{name}." in code]
+    standard += ["from functools import partial"] if "partial(" in code else []
+    lines = ["", *standard, *([""] if standard else []), "import torch"]
+    lines += ["from torch.autograd.function import once_differentiable", ""]
+    for package in sorted({package for package, _ in form.modules.values()}):
+        lines += import_from(package, (name for each, name in form.modules.values() if each == package))
+    return [*lines, *([f"from {SHIPPED_PACKAGE}._seqs import Seqs"] if "Seqs(" in code else []), ""]
+
+
+def constants(form: Form, names: Names) -> list[str]:
+    lines = [f"{name} = {written.value}" for name, written in form.spec.axes.items()]
+    lines.append("INPUTS = {")
+    for name in form.inputs:
+        value = form.joint.inputs[name]
+        lines.append(f'{INDENT}"{names(name, name)}": ("{axes_of(value)}", "{value.dtype}"),')
+    optional = ", ".join(f'"{names(name, name)}"' for name in form.inputs if name in form.optional)
+    return [*lines, "}", f"OPTIONAL = {{{optional}}}" if optional else "OPTIONAL = set()"]
+
+
+def axes_of(value: Value) -> str:
+    return " ".join(map(str, value.axes))
+
+
+def public(form: Form, names: Names, function: str, cls: str) -> list[str]:
+    """The function that people call: checks, defaults, then the autograd function."""
+    inputs = [names(name, name) for name in form.inputs]
+    fixed = [f'"{name}": {name}' for name in form.spec.axes]
+    lines = [*call(f"def {function}(", signature(form, names), "):", ""), *docstring(explained(form, inputs), INDENT)]
+    lines.append(f"{INDENT}known = {{{', '.join(fixed)}}}")
+    if form.packed:
+        lines += [f"{INDENT}if seqlens is not None:", f'{INDENT * 2}known["N"] = len(seqlens)']
+    lines += call("run = Run(", [f"dict({', '.join(f'{name}={name}' for name in inputs)})", "known"], ")", INDENT)
+    if form.packed:
+        lines += [f"{INDENT}if seqlens is None:", f"{INDENT * 2}run.rows()"]
+        lines += [f"{INDENT}else:", f"{INDENT * 2}run.pack(seqlens)"]
+    else:
+        lines.append(f"{INDENT}run.{'rows' if form.any_kernel else 'cut'}()")
+    lines += [*([f"{INDENT}run.need_kernels()"] if form.any_kernel else []), *checked(form)]
+    return [*lines, *call(f"return {cls}.apply(", ["run", *inputs, *form.spec.params], ")", INDENT)]
+
+
+def explained(form: Form, inputs: list[str]) -> list[str]:
+    lines = [f"{form.spec.summary.rstrip('.')}."]
+    dtypes = {"io": "", "f32": "float32 (float64 with float64)", "int": "int32 or int64"}
+    for name, spoken in zip(form.inputs, inputs):
+        value = form.joint.inputs[name]
+        words = [axes_of(value), dtypes[value.dtype], value.unit, *(law.text for law in value.laws)]
+        words += ["or None"] if name in form.optional else []
+        lines.append(f"    {spoken}: {', '.join(filter(None, words))}")
+    lines += [f"    {name}: {written.value} by default" for name, written in form.spec.params.items()]
+    lines += ["    seqlens: lengths of packed sequences, on the host (B = 1)"] if form.packed else []
+    outputs = [f"{name} [{axes_of(form.joint.values[value])}]" for name, value in form.outputs.items()]
+    return [*lines, f"Returns {', '.join(outputs)}. Raises ValueError for tensors and sizes that do not fit."]
+
+
+def checked(form: Form) -> list[str]:
+    """Constraints and the defaults of params, on the sizes of the call."""
+    conditions = {}
+    for written in form.spec.constraints:
+        conditions[expression(written.value, {})] = names_of(written.value)
+    for node in form.joint.nodes.values():
+        axes = {axis: str(term) for axis, term in node.axes.items()}
+        for text in node.stage.contract.requires:
+            used = {axes.get(name, name) for name in names_in(parse_expression(text))}
+            conditions[expression(text, axes)] = {name for name in used if not name.isdigit()}
+    lines = []
+    for condition, used in conditions.items():
+        figures = ", ".join(f"{axis} = {{{axis}}}" for axis in sorted(used))
+        message = f'f"{condition} does not hold for {figures}"' if used else f'"{condition} does not hold"'
+        lines += [f"{INDENT}if not {condition}:", f"{INDENT * 2}raise ValueError({message})"]
+    for name, written in form.spec.params.items():
+        lines += [f"{INDENT}if {name} is None:", f"{INDENT * 2}{name} = {expression(written.value, {})}"]
+    used = {name for each in conditions.values() for name in each}
+    used |= {name for written in form.spec.params.values() for name in names_of(written.value)}
+    return [*read_axes(form, used, INDENT), *lines]
+
+
+def helpers(code: str) -> list[str]:
+    """Run with the methods that the code needs, as export_parts.py has them."""
+    text = PARTS.read_text(encoding="utf-8")
+    cls = next(node for node in ast.parse(text).body if isinstance(node, ast.ClassDef))
+    methods = {node.name: node for node in cls.body if isinstance(node, ast.FunctionDef)}
+    source = {name: text.splitlines()[node.lineno - 1 : node.end_lineno] for name, node in methods.items()}
+    used, todo = {"__init__"}, ["__init__"] + [name for name in methods if f"run.{name}(" in code]
+    while todo:
+        used.add(name := todo.pop())
+        todo += [each for each in methods if each not in used and f"self.{each}(" in "\n".join(source[name])]
+    lines = [f"class {cls.name}:", f'{INDENT}"""{ast.get_docstring(cls)}"""']
+    for name in methods:
+        lines += ["", *source[name]] if name in used else []
+    return lines

@@ -1,0 +1,1 @@
+"""Spec to graph: names resolved, every edge typed, axes in numbers."""

@@ -1,0 +1,127 @@
+"""From a spec and the stages to a graph: wiring first, then the types of every edge, all errors in one run."""
+
+from collections.abc import Mapping
+
+from ...stages import _laws
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic, by_place
+from ..loading.check_expressions import expression_errors
+from ..loading.spec import InputSpec, PipelineSpec, StageSpec
+from ..stage_files.stage_library import Stage
+from ..verification.oracle import definition_errors
+from .graph import Graph, Node, Term, Value
+from .unify import GLOBAL_AXES, Bindings, match_stage, output_value
+from .wire import run_order, wiring_errors
+
+
+def build_graph(spec: PipelineSpec, stages: Mapping[str, Stage], absent: frozenset[str] = frozenset()) -> Graph:
+    """The graph for one pattern of absent optional inputs. Raises ChunkwiseError with every diagnostic."""
+    found, broken = wiring_errors(spec, stages)
+    found += expression_errors(spec)
+    builder = Builder(spec, stages, absent, broken)
+    if not any(each.code == codes.CYCLE for each in found):
+        for stage_id in run_order(spec):
+            builder.add(spec.stages[stage_id])
+    found += builder.found
+    if found:
+        raise ChunkwiseError(*by_place(found))
+    return builder.graph()
+
+
+def check_graphs(spec: PipelineSpec, stages: Mapping[str, Stage]) -> Graph:
+    """Build the graph with everything present, with each optional input absent, and with all absent.
+
+    Returns the first of them. A pipeline that only fits together when an input is given is refused here, not at a
+    user's call; so is a definition that does not fit.
+    """
+    optional = [entry.name for entry in spec.inputs.values() if entry.optional]
+    patterns = dict.fromkeys([frozenset(), *(frozenset([name]) for name in optional), frozenset(optional)])
+    graphs, found = [], definition_errors(spec)
+    for pattern in patterns:
+        try:
+            graphs.append(build_graph(spec, stages, pattern))
+        except ChunkwiseError as error:
+            found += error.diagnostics
+    if found:
+        raise ChunkwiseError(*by_place(found))
+    return graphs[0]
+
+
+def input_value(entry: InputSpec, fixed: Mapping) -> Value:
+    axes = tuple(term(axis) for axis in entry.shape)
+    laws = tuple(_laws.parse(written.value) for written in entry.where)
+    written = {"shape": entry.shape_mark, "dtype": entry.dtype_mark, "unit": entry.unit_mark}
+    written["where"] = entry.where[0].mark if entry.where else None
+    return Value(entry.name, axes, entry.dtype, entry.unit, laws, None, entry.name, entry.mark, written)
+
+
+def term(axis: str) -> Term:
+    return int(axis) if str(axis).isdigit() else axis
+
+
+class Builder:
+    """Adds stage entries in running order and keeps what they fix."""
+
+    def __init__(self, spec: PipelineSpec, stages: Mapping[str, Stage], absent: frozenset[str], broken: set[str]):
+        self.spec, self.stages, self.absent, self.found = spec, stages, absent, []
+        self.inputs = {name: input_value(entry, spec.axes) for name, entry in spec.inputs.items()}
+        self.values: dict[str, Value] = {n: v for n, v in self.inputs.items() if n not in absent}
+        self.nodes: dict[str, Node] = {}
+        self.broken = set(broken)
+
+    def add(self, entry: StageSpec) -> None:
+        if entry.id in self.broken:
+            return
+        stage, sources = self.stages[entry.use], {edge.port: edge.source for edge in entry.edges}
+        bound = {port: self.values.get(sources.get(port)) for port in stage.contract.inputs}
+        unknown = {port for port, source in sources.items() if source.partition(".")[0] in self.broken}
+        if unknown:
+            self.broken.add(entry.id)
+            self.found += match_stage(entry, stage, bound, unknown, self.spec.stages, self.stages)[1]
+            return
+        if any(value is None and not stage.contract.inputs[port].optional for port, value in bound.items()):
+            return
+        bindings, found = match_stage(entry, stage, bound, unknown, self.spec.stages, self.stages)
+        outputs = {}
+        for name in stage.contract.outputs:
+            outputs[name], problems = output_value(entry, stage, name, bindings, self.spec.axes)
+            found += problems if not found else []
+        found += self.chunk_length_errors(entry, stage, bindings)
+        if found:
+            self.found += found
+            self.broken.add(entry.id)
+            return
+        self.values.update({value.name: value for value in outputs.values()})
+        self.nodes[entry.id] = node_of(entry, stage, bound, outputs, bindings)
+
+    def chunk_length_errors(self, entry: StageSpec, stage: Stage, bindings: Bindings) -> list[Diagnostic]:
+        if "C" not in stage.axis_names or bindings.axes.get("C", "C") != "C" or "C" in self.spec.axes:
+            return []
+        message = f"{entry.id} ({stage.name}) works in chunks, and the pipeline gives no chunk length C"
+        return [Diagnostic(codes.AXIS_SIZE, message, entry.use_mark, help="add axes: {C: 64}")]
+
+    def graph(self) -> Graph:
+        outputs = {
+            output.name: output.source if output.source in self.values else None
+            for output in self.spec.outputs.values()
+        }
+        return Graph(self.spec, self.absent, self.inputs, self.values, self.nodes, outputs)
+
+
+def node_of(entry: StageSpec, stage: Stage, bound, outputs, bindings: Bindings) -> Node:
+    axes = {
+        axis: bindings.axes.get(axis, axis) for axis in stage.axis_names if axis in bindings.axes or axis in GLOBAL_AXES
+    }
+    params = {name: default for name, default in stage.contract.params.items() if default is not None}
+    params.update({name: written.value for name, written in entry.params.items()})
+    return Node(
+        id=entry.id,
+        stage=stage,
+        inputs={port: value.name if value else None for port, value in bound.items()},
+        outputs={port: value.name for port, value in outputs.items()},
+        axes=axes,
+        params=params,
+        mark=entry.mark,
+        recompute=entry.recompute,
+        bound_by={axis: text for axis, (text, _) in bindings.axis_edges.items()},
+    )

@@ -1,0 +1,123 @@
+"""Numbers for the axes: from tensors or a workload, derived ones, and the constraints over them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ...stages._contract import ceil_div
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic, Note
+from ..diagnostics.marks import Mark
+from ..expression import ExpressionError, evaluate_number, names_in, parse_expression
+from .graph import Graph, Node, Term
+
+
+def chunk_slots(sizes: Mapping[str, int], packed: bool) -> int:
+    """NT: ceil(T / C), or for packed sequences a capacity that holds for any lengths."""
+    T, C = sizes["T"], sizes["C"]
+    return (T + sizes["N"] * (C - 1)) // C if packed else ceil_div(T, C)
+
+
+def complete(graph: Graph, sizes: Mapping[str, int], n_packed: int | None = None) -> dict[str, int]:
+    """Add the file's fixed axes, N (= B unless packed) and NT to the sizes of the inputs' axes."""
+    result = {name: written.value for name, written in graph.spec.axes.items()} | dict(sizes)
+    if n_packed is not None:
+        result["N"] = n_packed
+    elif "B" in result:
+        result["N"] = result["B"]
+    if {"T", "C", "N"} <= result.keys():
+        result["NT"] = chunk_slots(result, n_packed is not None)
+    return result
+
+
+def size(term: Term, sizes: Mapping[str, int]) -> int:
+    return term if isinstance(term, int) else sizes[term]
+
+
+def shape(terms, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    return tuple(size(term, sizes) for term in terms)
+
+
+def local_sizes(node: Node, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes under the stage's own axis names; only those that are known."""
+    return {axis: size(term, sizes) for axis, term in node.axes.items() if isinstance(term, int) or term in sizes}
+
+
+def holds(text: str, names: Mapping[str, int]) -> bool | None:
+    """Whether a constraint holds; None while one of its axes has no number yet."""
+    tree = parse_expression(text)
+    if not names_in(tree) <= names.keys():
+        return None
+    return bool(evaluate_number(tree, names))
+
+
+def figures(text: str, names: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} = {names[name]}" for name in sorted(names_in(parse_expression(text))))
+
+
+def size_errors(graph: Graph, sizes: Mapping[str, int]) -> list[Diagnostic]:
+    """Constraints of the file and of every stage that the sizes break. The one predicate of check, run and calls."""
+    found = []
+    for written in graph.spec.constraints:
+        if why := broken(written.value, sizes):
+            found.append(Diagnostic(codes.CONSTRAINT, f"the constraint {why}", written.mark))
+    first: dict[str, Diagnostic] = {}
+    for node in graph.nodes.values():
+        names = local_sizes(node, sizes)
+        for text in node.stage.contract.requires:
+            why = broken(text, names)
+            if why in first:
+                # one wrong size is one error, however many stages mind it
+                also = Note(f"{node.id} ({node.stage.name}) requires it too")
+                first[why] = replace(first[why], notes=(*first[why].notes, also))
+            elif why:
+                first[why] = requirement_error(node, text, why, names)
+    return [*found, *first.values()]
+
+
+def broken(text: str, names: Mapping[str, int]) -> str | None:
+    """Why a constraint does not hold, in words; None where it does, or has an axis without a number."""
+    try:
+        if holds(text, names) is not False:
+            return None
+        reason = "does not hold"
+    except ExpressionError as error:
+        reason = f"has no value ({error.message})"
+    return f"{text} {reason} for {figures(text, names)}"
+
+
+def requirement_error(node: Node, text: str, why: str, names: Mapping[str, int]) -> Diagnostic:
+    notes = tuple(
+        Note(f"{axis} = {names[axis]} through {node.bound_by[axis]}")
+        for axis in sorted(names_in(parse_expression(text)))
+        if axis in node.bound_by
+    )
+    return Diagnostic(codes.CONSTRAINT, f"{why}, and {node.id} ({node.stage.name}) requires it", node.mark, notes)
+
+
+def parameters(graph: Graph, sizes: Mapping[str, int], given: Mapping[str, float]) -> dict[str, float]:
+    """The pipeline's params for these sizes, with a call's own values in front."""
+    result = dict(sizes)
+    for name, written in graph.spec.params.items():
+        if given.get(name) is not None:
+            result[name] = given[name]
+        else:
+            result[name] = number(f"the param {name}", written.value, result, written.mark)
+    return {name: result[name] for name in graph.spec.params}
+
+
+def node_parameters(node: Node, sizes: Mapping[str, int], params: Mapping[str, float]) -> dict[str, float]:
+    names = {**sizes, **params}
+    return {name: number(f"{node.id}.{name}", value, names, node.mark) for name, value in node.params.items()}
+
+
+def number(what: str, value: str | int | float, names: Mapping[str, float], mark: Mark | None) -> float:
+    """The value of an expression; what: whose value it is, for errors."""
+    if not isinstance(value, str):
+        return value
+    if value in names:
+        return names[value]
+    try:
+        return evaluate_number(parse_expression(value), names)
+    except ExpressionError as error:
+        message = f"{what}: {error.message} in {value}, for {figures(value, names)}"
+        raise ChunkwiseError(Diagnostic(codes.EXPRESSION_VALUE, message, mark, help=error.help)) from None

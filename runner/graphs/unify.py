@@ -1,0 +1,227 @@
+"""The types of one stage's edges: axes, layout, dtype, unit and value laws, solved or refused.
+
+A stage's axis names are its own; an edge binds them to the pipeline's. The first edge (in the contract's order)
+that names an axis binds it; a later edge that disagrees is an error that names both. ``C``, ``NT``, ``N`` and
+``T`` that no edge binds mean the pipeline's own.
+"""
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from ...stages import _laws
+from ...stages._contract import Port
+from ...stages._units import UNITS
+from ..diagnostics import codes
+from ..diagnostics.errors import Diagnostic, Note
+from ..diagnostics.marks import Mark
+from ..loading.spec import StageSpec
+from ..stage_files.stage_library import Stage
+from .graph import Term, Value
+
+GLOBAL_AXES = ("C", "NT", "N", "T", "B")
+
+
+@dataclass
+class Bindings:
+    """What the edges of one stage have fixed so far; each with the edge that did it."""
+
+    axes: dict[str, Term] = field(default_factory=dict)
+    axis_edges: dict[str, tuple[str, Mark | None]] = field(default_factory=dict)
+    variables: dict[str, str | None] = field(default_factory=dict)
+    variable_edges: dict[str, tuple[str, Mark | None]] = field(default_factory=dict)
+
+
+def written(terms) -> str:
+    return " ".join(str(term) for term in terms)
+
+
+def match_axes(edge: str, mark, port: Port, value: Value, bindings: Bindings) -> list[Diagnostic]:
+    """Bind the port's axes to the value's, or say where they differ."""
+    here = Note(f"{value.name} gets its shape here", value.mark_of("shape"))
+    if len(port.axes) != len(value.axes):
+        known = written(bindings.axes.get(axis, axis) for axis in port.axes)
+        label = f"expected {len(port.axes)} axes [{known}], got {len(value.axes)} [{written(value.axes)}]"
+        return [Diagnostic(codes.SHAPE, f"shape mismatch at {edge}", mark, (here,), label=label)]
+    trial = {**bindings.axes}
+    clashes = []
+    for axis, term in zip(port.axes, value.axes):
+        wanted = int(axis) if axis.isdigit() else trial.setdefault(axis, term)
+        if wanted != term:
+            clashes.append((axis, wanted, term))
+    if not clashes:
+        for axis in port.axes:
+            if axis not in bindings.axes and not axis.isdigit():
+                bindings.axes[axis] = trial[axis]
+                bindings.axis_edges[axis] = (f"{edge} from {value.name}", mark)
+        return []
+    known = [trial.get(axis, axis) for axis in port.axes]
+    swapped = sorted(map(str, known)) == sorted(map(str, value.axes))
+    notes = [
+        Note(f"axis {axis} was first fixed to {wanted} by {bindings.axis_edges[axis][0]}", bindings.axis_edges[axis][1])
+        for axis, wanted, _ in clashes
+        if axis in bindings.axis_edges
+    ]
+    label = f"expected [{written(known)}], got [{written(value.axes)}]"
+    if swapped:
+        help = "the axes are the same, their order is not"
+        return [Diagnostic(codes.LAYOUT, f"layout mismatch at {edge}", mark, (*notes, here), help, label)]
+    return [Diagnostic(codes.SHAPE, f"shape mismatch at {edge}", mark, (*notes, here), label=label)]
+
+
+def match_dtype(edge: str, mark, port: Port, value: Value) -> list[Diagnostic]:
+    if port.dtype == value.dtype:
+        return []
+    names = {"io": "the pipeline's dtype (io)", "f32": "f32", "int": "int"}
+    label = f"expected {names[port.dtype]}, got {names[value.dtype]}"
+    without = value.producer is None and value.dtype == "io" and not value.written.get("dtype")
+    verb = "is declared without a dtype" if without else "gets its dtype"
+    note = Note(f"{value.name} {verb} here", value.mark_of("dtype"))
+    help = None
+    if value.producer is None:
+        help = f"declare the input {value.name} with dtype: {port.dtype}"
+    return [Diagnostic(codes.DTYPE, f"dtype mismatch at {edge}", mark, (note,), help, label)]
+
+
+def fill(pattern: str | None, variables: Mapping[str, str | None]) -> str | None:
+    """The unit a pattern stands for, with its variables filled in; unsolved ones stay as written."""
+    if pattern is None:
+        return None
+    whole = re.fullmatch(r"\{(\w+)\}", pattern)
+    if whole and whole[1] in variables:
+        return variables[whole[1]]
+    return re.sub(r"\{(\w+)\}", lambda found: variables.get(found[1]) or found[0], pattern)
+
+
+def match_unit(
+    edge: str,
+    mark,
+    port: Port,
+    value: Value,
+    bindings: Bindings,
+    entries: Mapping[str, StageSpec],
+    stages: Mapping[str, Stage],
+) -> list[Diagnostic]:
+    pattern = fill(port.unit, bindings.variables)
+    if pattern == value.unit:
+        return []
+    free = re.findall(r"\{(\w+)\}", pattern or "")
+    if free and pattern == f"{{{free[0]}}}":
+        bindings.variables[free[0]] = value.unit
+        bindings.variable_edges[free[0]] = (f"{edge} from {value.name}", mark)
+        return []
+    if free and value.unit is not None:
+        shape = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^/]+)", re.escape(pattern))
+        if found := re.fullmatch(shape, value.unit):
+            bindings.variables.update(found.groupdict())
+            bindings.variable_edges.update({name: (f"{edge} from {value.name}", mark) for name in found.groupdict()})
+            return []
+    wanted = re.sub(r"\{\w+\}", "...", pattern) if pattern else "no unit"
+    label = f"expected {wanted}, got {value.unit or 'no unit'}"
+    notes = [Note(f"{unit}: {UNITS[unit]}") for unit in (pattern, value.unit) if unit in UNITS]
+    verb = "gets its unit" if value.unit else "is declared without a unit"
+    notes.append(Note(f"{value.name} {verb} here", value.mark_of("unit")))
+    for name in re.findall(r"\{(\w+)\}", port.unit or ""):
+        if name in bindings.variable_edges:
+            text, first = bindings.variable_edges[name]
+            notes.append(Note(f"{name} was first fixed to {bindings.variables[name]} by {text}", first))
+    help = conversion_help(value, pattern, entries, stages)
+    return [Diagnostic(codes.UNIT, f"unit mismatch at {edge}", mark, tuple(notes), help, label)]
+
+
+def conversion_help(
+    value: Value, wanted: str | None, entries: Mapping[str, StageSpec], stages: Mapping[str, Stage]
+) -> str | None:
+    """Name the stage that turns the unit into the wanted one, and the entry of the file that does so already."""
+    got = value.unit
+    converters = [
+        (stage.name, taken, given)
+        for stage in stages.values()
+        for taken, source in stage.contract.inputs.items()
+        for given, result in stage.contract.outputs.items()
+        if source.unit == got
+        and result.unit == wanted
+        and got
+        and wanted
+        and all(other == taken or port.optional for other, port in stage.contract.inputs.items())
+    ]
+    if not converters:
+        return None
+    name, taken, given = converters[0]
+    for entry in entries.values():
+        if entry.use == name and (taken, value.name) in {(edge.port, edge.source) for edge in entry.edges}:
+            return f"{entry.id} ({name}) converts it: read {entry.id}.{given}"
+    return f"{name} converts it: add a stage {{use: {name}, in: {{{taken}: {value.name}}}}} and read its {given}"
+
+
+def rename_axis(law: _laws.Law, axes: Mapping[str, Term]) -> _laws.Law:
+    if law.axis is None or law.axis not in axes:
+        return law
+    renamed = str(axes[law.axis])
+    return replace(law, axis=renamed, text=re.sub(rf"\b{law.axis}\b", renamed, law.text))
+
+
+def match_law(edge: str, mark, port: Port, value: Value, bindings: Bindings) -> list[Diagnostic]:
+    if port.where is None:
+        return []
+    needed = rename_axis(_laws.parse(port.where), bindings.axes)
+    if any(law.implies(needed) for law in value.laws):
+        return []
+    have = ", ".join(law.text for law in value.laws)
+    label = f"expected {needed.text}, got " + (have or "no promise")
+    note = Note(
+        f"{value.name} {'makes its promise' if have else 'is declared without a law'} here", value.mark_of("where")
+    )
+    help = None
+    if value.producer is None:
+        help = f'declare the input {value.name} with where: "{needed.text}", if its values keep to it'
+    notes = (Note(f"{edge} needs a promise: {needed.words}"), note)
+    return [Diagnostic(codes.LAW, f"value law not implied at {edge}", mark, notes, help, label)]
+
+
+def match_stage(
+    spec: StageSpec,
+    stage: Stage,
+    bound: Mapping[str, Value | None],
+    unknown: Collection[str],
+    entries: Mapping[str, StageSpec],
+    stages: Mapping[str, Stage],
+) -> tuple[Bindings, list[Diagnostic]]:
+    """Unify the edges of one stage entry; bound maps each port to its value, or None where absent.
+
+    unknown: ports that are bound to a value of which nothing is known, because an error stands before it.
+    """
+    bindings = Bindings()
+    for name, (port, present, absent) in stage.contract.presence.items():
+        there = bound.get(port) is not None or port in unknown
+        bindings.variables[name] = present if there else absent
+        bindings.variable_edges[name] = (f"{spec.id}.{port} being {'bound' if there else 'absent'}", spec.mark)
+    marks = {edge.port: edge.source_mark for edge in spec.edges}
+    found = []
+    for name, port in stage.contract.inputs.items():
+        value = bound.get(name)
+        if value is None:
+            continue
+        edge, mark = f"{spec.id}.{name}", marks.get(name)
+        problems = match_axes(edge, mark, port, value, bindings)
+        problems += match_dtype(edge, mark, port, value)
+        problems += match_unit(edge, mark, port, value, bindings, entries, stages)
+        found += problems or match_law(edge, mark, port, value, bindings)
+    return bindings, found
+
+
+def output_value(
+    spec: StageSpec, stage: Stage, name: str, bindings: Bindings, sizes: Mapping
+) -> tuple[Value, list[Diagnostic]]:
+    """The value that leaves at one output port."""
+    port, found, terms = stage.contract.outputs[name], [], []
+    for axis in port.axes:
+        term = int(axis) if axis.isdigit() else bindings.axes.get(axis, axis if axis in GLOBAL_AXES else None)
+        if term is None:
+            message = f"no edge of {spec.id} fixes the axis {axis} of its output {name} [{port.shape}]"
+            found.append(Diagnostic(codes.AXIS_SIZE, message, spec.mark))
+        terms.append(axis if term is None else term)
+    unit = fill(port.unit, bindings.variables)
+    laws = (rename_axis(_laws.parse(port.where), bindings.axes),) if port.where else ()
+    value = Value(f"{spec.id}.{name}", tuple(terms), port.dtype, unit, laws, spec.id, name, spec.mark)
+    return value, found

@@ -1,0 +1,1 @@
+"""Text to spec: YAML with marks, keys checked, nothing resolved."""

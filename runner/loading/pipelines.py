@@ -1,0 +1,25 @@
+"""Where pipeline files lie."""
+
+from pathlib import Path
+
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..diagnostics.hints import nearest
+
+FOLDER = Path(__file__).parents[2] / "pipelines"
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in FOLDER.glob("*.yaml"))
+
+
+def find_pipeline(pipeline: str | Path) -> Path:
+    """The file that a name, a file name in the pipelines folder, or a path means."""
+    path = Path(pipeline)
+    for candidate in (path, FOLDER / path.name, FOLDER / f"{path.name}.yaml"):
+        within = candidate == path or len(path.parts) == 1
+        if within and candidate.suffix in (".yaml", ".yml") and candidate.is_file():
+            return candidate
+    close = nearest(path.stem, names())
+    help = f"did you mean {close}?" if close else f"pipelines here are {', '.join(names())}; a path ends in .yaml"
+    raise ChunkwiseError(Diagnostic(codes.NO_FILE, f"there is no pipeline {pipeline}", help=help))

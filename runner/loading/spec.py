@@ -1,0 +1,96 @@
+"""A pipeline file as data: every part with the mark where it was written. No names are resolved here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..diagnostics.marks import Mark
+
+
+@dataclass(frozen=True)
+class Written:
+    """A scalar of the file and its place, with that of its key where it has one."""
+
+    value: str | int | float | bool | None
+    mark: Mark
+    key_mark: Mark | None = None
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One entry of ``inputs``. shape: axis names or integers. dtype: io, f32 or int. default: for an absent one."""
+
+    name: str
+    mark: Mark
+    shape: tuple[str, ...]
+    shape_mark: Mark
+    dtype: str = "io"
+    dtype_mark: Mark | None = None
+    unit: str | None = None
+    unit_mark: Mark | None = None
+    where: tuple[Written, ...] = ()
+    optional: bool = False
+    default: Written | None = None
+    doc: str = ""
+
+
+@dataclass(frozen=True)
+class EdgeSpec:
+    """``port: source`` under a stage's ``in``. source: ``stage.port`` or a pipeline input."""
+
+    port: str
+    port_mark: Mark
+    source: str
+    source_mark: Mark
+
+
+@dataclass(frozen=True)
+class StageSpec:
+    """One entry of ``stages``."""
+
+    id: str
+    mark: Mark
+    use: str
+    use_mark: Mark
+    edges: tuple[EdgeSpec, ...] = ()
+    params: Mapping[str, Written] = field(default_factory=dict)
+    recompute: bool = False
+
+
+@dataclass(frozen=True)
+class OutputSpec:
+    """``name: stage.port`` under ``outputs``."""
+
+    name: str
+    mark: Mark
+    source: str
+    source_mark: Mark
+
+
+@dataclass(frozen=True)
+class DefinitionSpec:
+    """The op token by token, as written: text lines with their places."""
+
+    mark: Mark
+    state: Mapping[str, Written] = field(default_factory=dict)
+    let: tuple[Written, ...] = ()
+    step: tuple[Written, ...] = ()
+    final: Mapping[str, Written] = field(default_factory=dict)
+    dense: tuple[Written, ...] = ()
+
+
+@dataclass(frozen=True)
+class PipelineSpec:
+    """One file. axes: fixed sizes. params: name -> default expression over the axes."""
+
+    file: str
+    mark: Mark
+    name: str
+    summary: str
+    source: str
+    axes: Mapping[str, Written]
+    inputs: Mapping[str, InputSpec]
+    params: Mapping[str, Written]
+    constraints: tuple[Written, ...]
+    definition: DefinitionSpec | None
+    stages: Mapping[str, StageSpec]
+    outputs: Mapping[str, OutputSpec]

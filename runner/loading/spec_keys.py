@@ -1,0 +1,209 @@
+"""The keys of a pipeline file, as one table. The loader checks by it, and the JSON Schema is generated from it.
+
+``schema: pipeline/v1`` versions this table. A v1 file stays readable by every later build: within v1 keys are only
+added, optional, and with a default that means what their absence meant; no key changes its meaning, is made
+required, or goes. A change that cannot keep this is v2, beside v1. A build refuses a version that it does not
+know, before it looks at anything else.
+"""
+
+import keyword
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from ...stages import _laws
+from ...stages._contract import F32, INT, IO
+from ...stages._units import UNITS
+from ..diagnostics.codes import (
+    BAD_NAME,
+    BAD_SOURCE,
+    BAD_USE,
+    DTYPE_NAME,
+    EXPRESSION,
+    LAW_TEXT,
+    SHAPE_TEXT,
+    UNIT_NAME,
+    WRONG_KIND,
+)
+
+FAMILY = "pipeline"
+VERSIONS = ("pipeline/v1",)
+"""Every version that this build reads, the newest last."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one scalar may be.
+
+    words: what belongs there, for messages and for the schema.
+    code: the error code of a text that does not fit.
+    pattern: a regular expression for the whole text. choices: the closed list with a line on each.
+    parse: returns None for a text that is not allowed. refused: texts that fit the pattern and are not allowed.
+    numbers, texts: whether a number, a text will do. whole: numbers are whole and from 1 on.
+    exact: the text stands in the file as it is, on one line, so that errors inside it have exact places.
+    help: what to write instead; without it the examples serve.
+    """
+
+    words: str
+    code: str = WRONG_KIND
+    pattern: str | None = None
+    choices: Mapping[str, str] | None = None
+    parse: Callable[[str], object] | None = None
+    refused: frozenset[str] = frozenset()
+    numbers: bool = False
+    texts: bool = True
+    whole: bool = False
+    exact: bool = False
+    help: str | None = None
+    examples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Flag:
+    """true or false."""
+
+
+@dataclass(frozen=True)
+class Many:
+    """A list of item. single: one item may stand without the list."""
+
+    item: Rule
+    single: bool = False
+
+
+@dataclass(frozen=True)
+class Key:
+    """One key of a table. required: it must stand there."""
+
+    doc: str
+    kind: "Kind"
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """A mapping with known keys.
+
+    short: the key whose value may stand for the whole table. one_of: exactly one of these stands there.
+    needs: a key -> the flag that must be true beside it.
+    """
+
+    keys: Mapping[str, Key]
+    short: str | None = None
+    one_of: tuple[str, ...] = ()
+    needs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Named:
+    """A mapping from names to item. filled: it holds at least one."""
+
+    item: "Kind"
+    filled: bool = False
+
+
+Kind = Rule | Flag | Many | Table | Named
+
+WORD = "[A-Za-z][A-Za-z0-9_]{0,63}"
+NAME = Rule(
+    "a name",
+    BAD_NAME,
+    WORD,
+    refused=frozenset(keyword.kwlist) | {"cu_seqlens"},
+    help="a letter, then letters, digits and _, at most 64; no word of Python, and not cu_seqlens",
+)
+TEXT = Rule("a text")
+VERSION = Rule("the version of the file's format", choices=dict.fromkeys(VERSIONS, "the format that this file follows"))
+SIZE = Rule("a whole number from 1", numbers=True, texts=False, whole=True)
+NUMBER = Rule("a number", numbers=True, texts=False)
+EXPRESSION_TEXT = Rule("an expression or a number", EXPRESSION, numbers=True, exact=True, examples=("K ** -0.5",))
+CONSTRAINT = Rule("an expression that is true or false", EXPRESSION, exact=True, examples=("HV % H == 0",))
+LINE = Rule("a line of the form name = expression", EXPRESSION, exact=True, examples=("o = scale * (q @ S)",))
+AXIS_OR_SIZE = f"(?:{WORD}|[1-9][0-9]{{0,8}})"
+SHAPE = Rule(
+    "a shape",
+    SHAPE_TEXT,
+    f"{AXIS_OR_SIZE}(?: +{AXIS_OR_SIZE}){{0,7}}",
+    numbers=True,
+    whole=True,
+    exact=True,
+    help="axis names and sizes with spaces between, as B T H K",
+    examples=("B T H K", "B T HV", "N HV K V"),
+)
+DTYPE = Rule(
+    "a dtype",
+    DTYPE_NAME,
+    choices={
+        IO: "the pipeline's one dtype, solved from the tensors of a call",
+        F32: "float32; float64 when io is float64",
+        INT: "int32 or int64",
+    },
+)
+UNIT = Rule("a unit", UNIT_NAME, choices=UNITS)
+LAW = Rule(
+    "a value law",
+    LAW_TEXT,
+    parse=_laws.parse,
+    exact=True,
+    help="one of " + ", ".join(_laws.FORMS),
+    examples=("<= 0", "0..1", "unit_norm(K)"),
+)
+USE = Rule(
+    "the plain name of a stage",
+    BAD_USE,
+    WORD,
+    help="use names a stage, never a file; --stages DIR brings in stages of your own",
+)
+SOURCE = Rule(
+    "a pipeline input or stage.port",
+    BAD_SOURCE,
+    rf"{WORD}(?:\.{WORD})?",
+    exact=True,
+    examples=("q", "cumsum.y"),
+)
+
+INPUT = Table(
+    {
+        "shape": Key("axis names and sizes with spaces between, outermost first", SHAPE, required=True),
+        "dtype": Key("io (the default), f32 or int", DTYPE),
+        "unit": Key("what the numbers mean; none joins only none", UNIT),
+        "where": Key("what holds of every value: one law or a list", Many(LAW, single=True)),
+        "optional": Key("whether a call may leave it out", Flag()),
+        "default": Key("the value that an absent optional input stands for in the definition", NUMBER),
+        "doc": Key("one line for the documentation", TEXT),
+    },
+    short="shape",
+    needs={"default": "optional"},
+)
+STAGE = Table(
+    {
+        "use": Key("the stage's name", USE, required=True),
+        "in": Key("the stage's input ports, each with its source: a pipeline input or stage.port", Named(SOURCE)),
+        "with": Key("the stage's parameters, each with a number, a parameter or an expression", Named(EXPRESSION_TEXT)),
+        "recompute": Key("whether the backward pass rebuilds its outputs instead of keeping them", Flag()),
+    }
+)
+DEFINITION = Table(
+    {
+        "state": Key("the states that step carries, each with what it starts from", Named(EXPRESSION_TEXT)),
+        "let": Key("lines computed once, before the first token", Many(LINE)),
+        "step": Key("the lines of one token, for one sequence and value head", Many(LINE)),
+        "final": Key("outputs read after the last token, each with the state that it is", Named(EXPRESSION_TEXT)),
+        "dense": Key("the lines of the op over whole tensors", Many(LINE)),
+    },
+    one_of=("step", "dense"),
+)
+PIPELINE = Table(
+    {
+        "schema": Key("the version of the file's format", VERSION, required=True),
+        "name": Key("the op's name", NAME, required=True),
+        "summary": Key("one line on what the op is", TEXT),
+        "source": Key("where the op was published", TEXT),
+        "axes": Key("axes whose size the file fixes; C is the chunk length", Named(SIZE)),
+        "inputs": Key("the tensors of a call, each a shape or a mapping", Named(INPUT, filled=True), required=True),
+        "params": Key("numbers of a call, each with its default: an expression over axes", Named(EXPRESSION_TEXT)),
+        "constraints": Key("expressions over axes that hold in every call", Many(CONSTRAINT)),
+        "definition": Key("the op itself, evaluated in float64: the oracle of verify", DEFINITION),
+        "stages": Key("the stages of the chunked form, in any order", Named(STAGE, filled=True), required=True),
+        "outputs": Key("what a call returns, each with its source", Named(SOURCE, filled=True), required=True),
+    }
+)

@@ -1,0 +1,52 @@
+"""A spec with something changed from outside the file: fixed axes, or an earlier end."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import networkx as nx
+
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..expression import names_in, parse_expression
+from ..graphs.wire import dependencies, did_you_mean
+from .check_expressions import axis_names
+from .spec import OutputSpec, PipelineSpec, StageSpec, Written
+
+
+def with_axes(spec: PipelineSpec, sizes: Mapping[str, int]) -> PipelineSpec:
+    for name in sizes:
+        if name not in spec.axes:
+            help = did_you_mean(name, spec.axes) or f"those that it fixes: {', '.join(spec.axes) or 'none'}"
+            raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"{spec.name} fixes no axis {name}", help=help))
+    axes = {name: replace(written, value=sizes.get(name, written.value)) for name, written in spec.axes.items()}
+    return replace(spec, axes=axes)
+
+
+def until(spec: PipelineSpec, stages: Mapping, stage: str) -> PipelineSpec:
+    """What the outputs of one stage need; the definition, which speaks of the whole op, falls away."""
+    if stage not in spec.stages:
+        help = did_you_mean(stage, spec.stages) or f"its stages are {', '.join(spec.stages)}"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, f"--until: {spec.name} has no stage {stage}", help=help))
+    used = nx.ancestors(dependencies(spec), stage) | {stage}
+    kept = {name: entry for name, entry in spec.stages.items() if name in used}
+    read = {edge.source for entry in kept.values() for edge in entry.edges}
+    entry = spec.stages[stage]
+    outputs = {
+        port: OutputSpec(port, entry.mark, f"{stage}.{port}", entry.mark) for port in stages[entry.use].contract.outputs
+    }
+    inputs = {name: each for name, each in spec.inputs.items() if name in read}
+    part = replace(spec, stages=kept, inputs=inputs, outputs=outputs, definition=None)
+    constraints = tuple(each for each in spec.constraints if names_of(each) <= axis_names(part))
+    return replace(part, params=params_of(spec, kept), constraints=constraints)
+
+
+def params_of(spec: PipelineSpec, kept: Mapping[str, StageSpec]) -> dict[str, Written]:
+    """The params that some stages read, and the params that those are made of."""
+    read = set().union(*(names_of(written) for entry in kept.values() for written in entry.params.values()))
+    for name, written in reversed(spec.params.items()):
+        read |= names_of(written) if name in read else set()
+    return {name: written for name, written in spec.params.items() if name in read}
+
+
+def names_of(written: Written) -> set[str]:
+    return set(names_in(parse_expression(written.value))) if isinstance(written.value, str) else set()

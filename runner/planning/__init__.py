@@ -1,0 +1,1 @@
+"""Graph to plan to execution: implementations, buffers, launches."""

@@ -1,0 +1,130 @@
+"""A plan on tensors: allocate, launch, pass on. No decision is taken here."""
+
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+
+import torch
+
+from ...stages._seqs import Seqs
+from ..graphs.graph import Value
+from ..graphs.sizes import node_parameters
+from ..stage_files.stage_library import keyword_names
+from .dtypes import compute_dtype
+from .plan import Buffer, Plan, Step
+from .references import rounded, run_reference
+
+Values = dict[str, torch.Tensor | None]
+Observer = Callable[[Step, Callable[[], None], Mapping[str, torch.Tensor | None]], None]
+Maker = Callable[..., torch.Tensor]
+
+
+def run_step(step: Step, run: Callable[[], None], outputs: Mapping[str, torch.Tensor | None]) -> None:
+    run()
+
+
+def execute(
+    plan: Plan,
+    tensors: Mapping[str, torch.Tensor | None],
+    params: Mapping[str, float],
+    seqs: Seqs,
+    observe: Observer = run_step,
+    make: Maker = torch.empty,
+) -> Values:
+    """The plan's results by name. tensors: the graph's inputs, and whatever else the plan was given.
+
+    observe: is handed each step, a function that runs it (any number of times, on the same buffers), and its
+    output tensors by port: timing, probes and verification hang in here.
+    make: allocates a buffer; verification makes them full of nan.
+    """
+    values: Values = dict(tensors)
+    with on_device(plan.device), as_written(plan.device):
+        for step in plan.steps:
+            outputs, run = prepare(step, plan, values, params, seqs, make)
+            observe(step, run, outputs)
+            values.update({name: outputs[port] for port, name in step.node.outputs.items()})
+            for name in step.release:
+                values.pop(name, None)
+        results = {name: own(values[value], plan.graph.values[value]) for name, value in plan.results.items()}
+        clear_rest(plan, results, seqs)
+    return results
+
+
+def readable(x: torch.Tensor) -> torch.Tensor:
+    """x as kernels read memory: contiguous, without a sign that PyTorch has put off, and from where 16 bytes start
+    (from anywhere else a kernel would be compiled anew)."""
+    x = x.contiguous()
+    return x.clone() if x.is_neg() or x.storage_offset() * x.element_size() % 16 else x
+
+
+def own(x: torch.Tensor | None, value: Value) -> torch.Tensor | None:
+    """A result as a tensor of its own: an output or a gradient may be what came in, unchanged."""
+    return x.clone() if x is not None and value.producer is None else x
+
+
+def on_device(device: torch.device):
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+
+
+def as_written(device: torch.device):
+    """Autocast off: the dtypes are the plan's. Asked for only where it is on, for it costs microseconds."""
+    if torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
+
+
+def allocate(buffers: Mapping[str, Buffer | None], device: torch.device, make: Maker) -> Values:
+    return {name: make(b.shape, dtype=b.dtype, device=device) if b else None for name, b in buffers.items()}
+
+
+def prepare(
+    step: Step, plan: Plan, values: Values, params, seqs: Seqs, make: Maker
+) -> tuple[Values, Callable[[], None]]:
+    """(output tensors by port, a function that fills them)."""
+    inputs = {port: values.get(name) if name else None for port, name in step.node.inputs.items()}
+    keywords = {**step.axes, **node_parameters(step.node, plan.sizes, params)}
+    outputs = allocate(step.outputs, plan.device, make)
+    if step.launcher is None:
+        return outputs, lambda: fill_by_reference(step, plan, inputs, keywords, seqs, outputs)
+    scratch = allocate(step.scratch, plan.device, make)
+    launches = step.launcher.launch(
+        *inputs.values(),
+        *outputs.values(),
+        *scratch.values(),
+        **{name: keywords[name] for name in keyword_names(step.launcher.launch)},
+        seqs=seqs,
+        config=step.config,
+    )
+    return outputs, lambda: launch_all(launches)
+
+
+def fill_by_reference(step: Step, plan: Plan, inputs: Values, keywords, seqs: Seqs, outputs: Values) -> None:
+    results = run_reference(step.node, inputs, keywords, seqs, compute_dtype(plan.io))
+    wanted = {name for name, x in outputs.items() if x is not None}
+    for name, x in rounded(step.node, results, plan.io, wanted).items():
+        if x is not None:
+            outputs[name].copy_(x)
+
+
+def launch_all(launches) -> None:
+    for launch in launches:
+        if all(launch.grid):
+            launch.kernel[launch.grid](
+                **launch.args, **launch.constexprs, num_warps=launch.num_warps, num_stages=launch.num_stages
+            )
+
+
+def clear_rest(plan: Plan, results: Values, seqs: Seqs) -> None:
+    """Rows past the last sequence and chunk slots not used are exactly 0 in what leaves the plan."""
+    if not seqs.packed:
+        return
+    tokens = sum(seqs.lengths)
+    slots = sum(-(-length // seqs.C) for length in seqs.lengths)
+    for name, x in results.items():
+        # a result under its own name is a value kept for backward: its rest is nobody's to read
+        value = plan.graph.values[plan.results[name]]
+        if x is None or (value.producer is not None and name == value.name):
+            continue
+        axes = value.axes
+        for axis, used, size in (("T", tokens, seqs.T), ("NT", slots, seqs.NT)):
+            if axis in axes and used < size:
+                x.narrow(axes.index(axis), used, size - used).zero_()

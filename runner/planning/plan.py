@@ -1,0 +1,203 @@
+"""A graph with numbers and a device: which implementation runs each node, with which configuration and buffers."""
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from ...stages._contract import Config, Launcher, Port
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..graphs.graph import Graph, Node, Value
+from ..graphs.sizes import local_sizes, shape, size_errors
+from .dtypes import name_of, port_dtype
+
+BACKENDS = ("auto", "triton", "reference", "interpret")
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """A tensor that the runner allocates."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True)
+class Step:
+    """One node, ready to run. launcher None means the reference; why says why when a kernel was asked for.
+
+    outputs: port -> buffer, or None when nobody reads it. scratch: name -> buffer. release: values that are
+    not read after this step.
+    """
+
+    node: Node
+    launcher: Launcher | None
+    config: Config
+    axes: Mapping[str, int]
+    outputs: Mapping[str, Buffer | None]
+    scratch: Mapping[str, Buffer]
+    release: tuple[str, ...]
+    why: str = ""
+
+    @property
+    def backend(self) -> str:
+        return self.launcher.name if self.launcher else "reference"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """steps in running order. backend: triton, reference or interpret. io: the IO dtype.
+
+    results: result name -> the value it is. notes: what a user should know.
+    """
+
+    graph: Graph
+    sizes: Mapping[str, int]
+    io: torch.dtype
+    backend: str
+    device: torch.device
+    results: Mapping[str, str]
+    steps: tuple[Step, ...]
+    notes: tuple[str, ...]
+
+
+def device_class(device: torch.device) -> str:
+    """sm_90 and the like for a GPU, cpu otherwise: all that a configuration may depend on."""
+    if device.type != "cuda":
+        return device.type
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"sm_{major}{minor}"
+
+
+def make_plan(
+    graph: Graph,
+    sizes: Mapping[str, int],
+    io: torch.dtype,
+    backend: str,
+    device: torch.device,
+    results: Mapping[str, str],
+    given: Collection[str] = (),
+) -> Plan:
+    """The steps that make some values of a graph out of others.
+
+    results: name -> value to make. given: values that are there already, besides the graph's inputs.
+    Raises ChunkwiseError when a constraint is broken or a kernel was asked for that refuses these sizes.
+    """
+    found = size_errors(graph, sizes)
+    if found:
+        raise ChunkwiseError(*found)
+    needed = needed_values(graph, set(results.values()), set(given))
+    nodes = [node for node in graph.nodes.values() if needed & (set(node.outputs.values()) - set(given))]
+    last_reader = {name: node.id for node in nodes for name in node.inputs.values() if name}
+    steps, kept = [], set(results.values())
+    for node in nodes:
+        release = tuple(
+            n for n in dict.fromkeys(node.inputs.values()) if n and last_reader[n] == node.id and n not in kept
+        )
+        try:
+            steps.append(make_step(graph, node, sizes, io, backend, device, needed - set(given), release))
+        except ChunkwiseError as error:
+            found += error.diagnostics
+    if found:
+        raise ChunkwiseError(*found)
+    notes = tuple(f"{step.node.id}: {step.why}" for step in steps if step.why)
+    return Plan(graph, dict(sizes), io, backend, device, dict(results), tuple(steps), notes)
+
+
+def needed_values(graph: Graph, wanted: set[str], given: set[str]) -> set[str]:
+    """Values that the wanted ones depend on, going no further back than what is given."""
+    needed = set(wanted)
+    for node in reversed(graph.nodes.values()):
+        if (needed - given) & set(node.outputs.values()):
+            needed |= {name for name in node.inputs.values() if name}
+    return needed
+
+
+def make_step(graph: Graph, node: Node, sizes, io, backend, device, needed: set[str], release) -> Step:
+    axes = local_sizes(node, sizes)
+    launcher, why = choose(node, axes, backend, device)
+    config = launcher.configs(axes, device_class(device))[0] if launcher else {}
+    outputs = {
+        port: buffer_of(graph.values[node.outputs[port]], sizes, io) if node.outputs.get(port) in needed else None
+        for port in node.stage.contract.outputs
+    }
+    scratch = (
+        {name: scratch_buffer(port, {**axes, **config}, io) for name, port in launcher.scratch.items()}
+        if launcher
+        else {}
+    )
+    return Step(node, launcher, config, axes, outputs, scratch, release, why)
+
+
+def buffer_of(value: Value, sizes: Mapping[str, int], io: torch.dtype) -> Buffer:
+    return Buffer(shape(value.axes, sizes), port_dtype(value.dtype, io))
+
+
+def bytes_of(buffer: Buffer) -> int:
+    return math.prod(buffer.shape) * buffer.dtype.itemsize
+
+
+def scratch_buffer(port: Port, sizes: Mapping[str, int], io: torch.dtype) -> Buffer:
+    terms = [int(axis) if axis.isdigit() else axis for axis in port.axes]
+    return Buffer(shape(terms, sizes), port_dtype(port.dtype, io))
+
+
+def choose(node: Node, axes, backend: str, device: torch.device) -> tuple[Launcher | None, str]:
+    """The first launcher that takes these sizes; the reference only where it was asked for or no kernel exists."""
+    if backend == "reference":
+        return None, ""
+    if not node.stage.launchers:
+        return None, f"{node.stage.name} has no kernel: its reference runs in PyTorch"
+    refusals = []
+    for launcher in node.stage.launchers:
+        reason = launcher.when(axes, device_class(device))
+        if reason is None:
+            return launcher, "; ".join(refusals)
+        refusals.append(f"{launcher.name} refused: {reason}")
+    message = f"{node.id} ({node.stage.name}) has no kernel for these sizes: {'; '.join(refusals)}"
+    help = "--backend reference (backend='reference') runs any size in PyTorch"
+    raise ChunkwiseError(Diagnostic(codes.SIZE, message, node.mark, help=help))
+
+
+def resolve_backend(asked: str, device: torch.device, io: torch.dtype) -> str:
+    """auto is triton on a GPU and the reference without; anything else is what was asked for, or an error."""
+    if asked not in BACKENDS:
+        message = f"there is no back end {asked}"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=f"back ends are {', '.join(BACKENDS)}"))
+    backend = asked if asked != "auto" else ("triton" if device.type == "cuda" else "reference")
+    if backend == "triton" and device.type != "cuda":
+        message = f"the triton back end needs a GPU, the tensors are on {device.type}"
+        help = "use backend reference, or interpret (Triton kernels on the CPU, in float32)"
+        raise ChunkwiseError(Diagnostic(codes.NO_GPU, message, help=help))
+    if backend == "interpret" and device.type != "cpu":
+        raise ChunkwiseError(Diagnostic(codes.BACKEND, f"the interpreter runs on the CPU, the tensors are on {device}"))
+    if backend != "reference" and io == torch.float64:
+        message = f"float64 runs on the reference back end only, not on {backend}"
+        raise ChunkwiseError(Diagnostic(codes.TENSOR, message, help="pass backend='reference'"))
+    if backend == "interpret" and io != torch.float32:
+        message = f"the interpreter computes in float32, the tensors are {name_of(io)}"
+        raise ChunkwiseError(Diagnostic(codes.TENSOR, message, help="convert the inputs to float32"))
+    if backend != "reference":
+        require_triton(backend)
+    return backend
+
+
+def require_triton(backend: str) -> None:
+    """Triton is there, and interpreted exactly when interpretation is meant: the two do not mix in one process."""
+    try:
+        import triton
+    except ImportError:
+        message = f"the {backend} back end needs triton, which is not installed"
+        raise ChunkwiseError(Diagnostic(codes.BACKEND, message, help="pip install triton (Linux only)")) from None
+    interpreting = bool(triton.knobs.runtime.interpret)
+    if interpreting and backend == "triton":
+        message = "TRITON_INTERPRET is set in this process, so its kernels are interpreted"
+        raise ChunkwiseError(
+            Diagnostic(codes.BACKEND, message, help="unset TRITON_INTERPRET, or pass backend='interpret'")
+        )
+    if not interpreting and backend == "interpret":
+        message = "the interpreter needs a process of its own, started with TRITON_INTERPRET=1"
+        help = "set it before Python starts; the command line does so by itself"
+        raise ChunkwiseError(Diagnostic(codes.BACKEND, message, help=help))

@@ -1,0 +1,1 @@
+"""Times, tables, JSON, and what machine they were taken on."""

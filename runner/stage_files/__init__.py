@@ -1,0 +1,1 @@
+"""Stage files found, loaded, and held against their contracts."""

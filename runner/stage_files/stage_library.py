@@ -1,0 +1,193 @@
+"""Finds and loads stages: the checkout's, those of ``--stages DIR``, and those of installed packages.
+
+One file is one stage, named after the file; names that begin with ``_`` are not stages. A folder from outside is
+loaded as a package of its own, so that its files may import each other relatively; the shared vocabulary is
+imported as ``from chunkwise.stages._contract import ...``. A package brings stages in by the entry-point group
+``chunkwise.stages``; each entry point names a module (one stage) or a package (a folder of them). A name that
+exists twice is an error: nothing shadows a shipped stage.
+"""
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from traceback import walk_tb
+from typing import Any
+
+from ...stages._contract import Contract, Launcher
+from ..diagnostics.codes import STAGE_BROKEN, STAGE_FOLDER, STAGE_TWICE
+from ..diagnostics.errors import ChunkwiseError, Diagnostic, Note
+from .stage_checks import stage_errors
+from .stage_source import StageSource
+
+SHIPPED = Path(__file__).resolve().parents[2] / "stages"
+SHIPPED_PACKAGE = __name__.removesuffix(".runner.stage_files.stage_library") + ".stages"
+GROUP = "chunkwise.stages"
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One loaded stage file, or one made from it. doc: the first paragraph of its docstring. vjp: None where
+    autograd serves. is_vjp: its reference takes ``needs``, the inputs whose gradients are wanted."""
+
+    name: str
+    file: str
+    doc: str
+    contract: Contract
+    reference: Callable[..., Mapping[str, Any]]
+    launchers: tuple[Launcher, ...] = ()
+    vjp: Callable[..., Mapping[str, Any]] | None = None
+    vjp_launchers: tuple[Launcher, ...] = ()
+    is_vjp: bool = False
+
+    @cached_property
+    def axis_names(self) -> tuple[str, ...]:
+        """Every axis of the contract, in order of appearance."""
+        ports = (*self.contract.inputs.values(), *self.contract.outputs.values())
+        return tuple(dict.fromkeys(axis for port in ports for axis in port.axes if not axis.isdigit()) | {
+            name: None for name in self.reference_keywords if name not in self.contract.params
+        })
+
+    @cached_property
+    def reference_keywords(self) -> tuple[str, ...]:
+        """Axes and params that the reference takes by name."""
+        return keyword_names(self.reference)
+
+
+def keyword_names(function: Callable) -> tuple[str, ...]:
+    """A function's keyword-only parameters, less those that the runner always passes."""
+    parameters = inspect.signature(function).parameters.values()
+    return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.name not in ("seqs", "config", "needs"))
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A stage file that was found, and the module name to load it by."""
+
+    file: Path
+    module: str
+
+
+def find_stages(extra_dirs: Iterable[str | Path] = ()) -> dict[str, Stage]:
+    """Every stage by name. Raises ChunkwiseError with everything that is wrong with any of them."""
+    stages, errors = scan_stages(extra_dirs)
+    if errors:
+        raise ChunkwiseError(*errors)
+    return stages
+
+
+def scan_stages(extra_dirs: Iterable[str | Path] = ()) -> tuple[dict[str, Stage], list[Diagnostic]]:
+    """Every stage that loads, by name, and what is wrong with the others."""
+    candidates, errors = in_folder(SHIPPED, SHIPPED_PACKAGE), []
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        found, wrong = at_entry_point(point)
+        candidates, errors = candidates + found, errors + wrong
+    for folder in extra_dirs:
+        found, wrong = in_extra_folder(Path(folder))
+        candidates, errors = candidates + found, errors + wrong
+    stages, first = {}, {}
+    for candidate in candidates:
+        name, path = candidate.file.stem, candidate.file.resolve()
+        if name not in first:
+            first[name] = path
+            stage, wrong = load_stage(candidate)
+            stages |= {name: stage} if stage else {}
+            errors += wrong
+        elif path != first[name]:
+            errors.append(twice(name, candidate.file, first[name]))
+    return dict(sorted(stages.items())), errors
+
+
+def in_folder(folder: Path, package: str) -> list[Candidate]:
+    files = sorted(folder.glob("*.py"))
+    return [Candidate(file, f"{package}.{file.stem}") for file in files if not file.stem.startswith("_")]
+
+
+def in_extra_folder(folder: Path) -> tuple[list[Candidate], list[Diagnostic]]:
+    """The stage files of a folder outside the checkout, under a package made for it."""
+    if not folder.is_dir():
+        return [], [Diagnostic(STAGE_FOLDER, f"no such folder of stages: {folder}")]
+    folder = folder.resolve()
+    package = "chunkwise_stages_" + hashlib.sha256(str(folder).encode()).hexdigest()[:12]
+    if package not in sys.modules:
+        module = types.ModuleType(package)
+        module.__path__ = [str(folder)]
+        sys.modules[package] = module
+    importlib.invalidate_caches()
+    return in_folder(folder, package), []
+
+
+def at_entry_point(point: EntryPoint) -> tuple[list[Candidate], list[Diagnostic]]:
+    """The stage files that an installed package's entry point names."""
+    try:
+        spec = importlib.util.find_spec(point.module)
+    except Exception as error:  # a package of someone else's, run by find_spec: anything may be raised
+        return [], [broken_entry_point(point, f"{type(error).__name__}: {error}")]
+    if spec is None:
+        return [], [broken_entry_point(point, "no such module")]
+    if spec.submodule_search_locations:
+        return [each for path in spec.submodule_search_locations for each in in_folder(Path(path), point.module)], []
+    if not spec.origin or not spec.origin.endswith(".py"):
+        return [], [broken_entry_point(point, "it is no Python file and no package")]
+    return [Candidate(Path(spec.origin), point.module)], []
+
+
+def broken_entry_point(point: EntryPoint, reason: str) -> Diagnostic:
+    help = f"correct or uninstall {point.dist.name}" if point.dist else None
+    return Diagnostic(STAGE_BROKEN, f"entry point {point.name} = {point.value}: {reason}", help=help)
+
+
+def load_stage(candidate: Candidate) -> tuple[Stage | None, list[Diagnostic]]:
+    """The stage of a file, or what is wrong with it."""
+    source = StageSource(candidate.file)
+    try:
+        module = importlib.import_module(candidate.module)
+    except (Exception, SystemExit) as error:  # a stage file is code: anything may be raised
+        return None, [import_error(candidate, source, error)]
+    if errors := stage_errors(candidate.file.stem, module, source):
+        return None, errors
+    stage = Stage(
+        name=candidate.file.stem,
+        file=str(candidate.file),
+        doc=first_paragraph(module.__doc__),
+        contract=module.CONTRACT,
+        reference=module.reference,
+        launchers=tuple(getattr(module, "LAUNCHERS", ())),
+        vjp=getattr(module, "vjp", None),
+        vjp_launchers=tuple(getattr(module, "VJP_LAUNCHERS", ())),
+    )
+    return stage, []
+
+
+def import_error(candidate: Candidate, source: StageSource, error: BaseException) -> Diagnostic:
+    """What stopped the import, at the line of the stage file that led there."""
+    own = str(candidate.file)
+    lines = [number for frame, number in walk_tb(error.__traceback__) if frame.f_code.co_filename == own]
+    mark = source.line(lines[-1] if lines else 1)
+    reason = str(error)
+    if isinstance(error, SyntaxError) and error.filename == own:
+        mark, reason = source.line(error.lineno or 1, max(error.offset or 1, 1)), error.msg
+    help = None
+    if isinstance(error, ImportError) and "triton" in (error.name or ""):
+        help = "import triton and kernels inside launch: the rest of a stage works without them"
+    elif isinstance(error, ImportError) and "_contract" in (error.name or ""):
+        help = "outside the checkout: from chunkwise.stages._contract import ..."
+    message = f"stage {candidate.file.stem} cannot be imported"
+    return Diagnostic(STAGE_BROKEN, message, mark, (), help, f"{type(error).__name__}: {reason}")
+
+
+def twice(name: str, file: Path, first: Path) -> Diagnostic:
+    note = Note(f"{name} is already there", StageSource(first).line(1))
+    help = "give the file a name of its own; one stage never shadows another"
+    return Diagnostic(STAGE_TWICE, f"two stages are called {name}", StageSource(file).line(1), (note,), help)
+
+
+def first_paragraph(text: str | None) -> str:
+    return " ".join((text or "").strip().split("\n\n")[0].split())

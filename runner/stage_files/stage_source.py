@@ -1,0 +1,75 @@
+"""Where things stand in a stage file, for errors about it. Reads the text, runs nothing."""
+
+import ast
+from pathlib import Path
+
+from ..diagnostics.marks import Mark
+
+
+class StageSource:
+    """The text of a stage file and its syntax tree (None where it does not parse)."""
+
+    def __init__(self, file: Path):
+        self.file = str(file)
+        try:
+            self.text = file.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            self.text = ""
+        try:
+            self.tree = ast.parse(self.text)
+        except (SyntaxError, ValueError, RecursionError):
+            self.tree = None
+
+    def line(self, number: int, column: int = 1) -> Mark:
+        lines = self.text.splitlines() or [""]
+        number = min(max(number, 1), len(lines))
+        return Mark(self.file, number, column, number, max(len(lines[number - 1]) + 1, column + 1), self.text)
+
+    def function(self, name: str) -> Mark:
+        """The name in ``def name(...)``; the first line if there is none."""
+        for node in self.statements():
+            if isinstance(node, ast.FunctionDef) and node.name == name:
+                start = node.col_offset + len("def ") + 1
+                return Mark(self.file, node.lineno, start, node.lineno, start + len(name), self.text)
+        return self.assignment(name)
+
+    def argument(self, function: str, name: str) -> Mark:
+        """A parameter of a function."""
+        for node in self.statements():
+            if isinstance(node, ast.FunctionDef) and node.name == function:
+                for each in ast.walk(node.args):
+                    if isinstance(each, ast.arg) and each.arg == name:
+                        return self.span(each)
+        return self.function(function)
+
+    def assignment(self, name: str) -> Mark:
+        """The name in ``name = ...``; the first line if there is none."""
+        for node in self.statements():
+            if isinstance(node, ast.Assign) and name in names(node.targets):
+                return self.span(node.targets[0])
+        return self.line(1)
+
+    def contract_key(self, section: str, key: str) -> Mark:
+        """The text key in ``CONTRACT = Contract(section={"key": ...})``; the assignment if it is not written so."""
+        for node in self.statements():
+            if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and "CONTRACT" in names(node.targets):
+                sections = [each.value for each in node.value.keywords if each.arg == section]
+                written = [name for each in sections if isinstance(each, ast.Dict) for name in each.keys]
+                for each in written:
+                    if isinstance(each, ast.Constant) and each.value == key:
+                        return self.span(each)
+        return self.assignment("CONTRACT")
+
+    def statements(self) -> list[ast.stmt]:
+        return self.tree.body if self.tree else []
+
+    def span(self, node: ast.expr | ast.arg) -> Mark:
+        """The mark of a node; ast counts bytes, marks count characters."""
+        lines = self.text.split("\n")
+        start = len(lines[node.lineno - 1].encode()[: node.col_offset].decode(errors="replace"))
+        end = len(lines[node.end_lineno - 1].encode()[: node.end_col_offset].decode(errors="replace"))
+        return Mark(self.file, node.lineno, start + 1, node.end_lineno, end + 1, self.text)
+
+
+def names(targets: list[ast.expr]) -> list[str]:
+    return [each.id for each in targets if isinstance(each, ast.Name)]

@@ -1,0 +1,1 @@
+"""Is it right? References, the rounding model, budgets, the definition as oracle."""

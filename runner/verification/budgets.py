@@ -1,0 +1,154 @@
+"""Is a tensor right? Budgets derived from rounding (rounding.py) and the float64 truth, never tuned.
+
+Rules (shared with contracts.md): the whole tensor; every slice (sequence x head x chunk); tensors under 64
+numbers by the rms of several draws; caps, so that a wrong reference cannot widen its own budget; zeros exact.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ...stages._seqs import Seqs
+from .rounding import FINER, RHO
+
+FEW = 64
+"""Fewer deciding numbers than this, and |e| is the rms over several draws of M."""
+CAP, CAP_ILL = 7, 35
+UNIT_ROUNDOFF = 2.0**-24
+NOTHING = 2.0**-100
+"""Below this lie what underflows, and what leaks through a reset: a log decay stops at -126."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """rel_l2_err against budget for the whole; worst_slice_err against slice_budget for the worst slice.
+
+    condition: the model's own error, relative; above the cap the input is called ill-conditioned.
+    why: empty when ok.
+    """
+
+    ok: bool
+    rel_l2_err: float
+    budget: float
+    worst_slice_err: float
+    slice_budget: float
+    condition: float
+    cap: float
+    why: str = ""
+
+
+def deciding(x: torch.Tensor) -> float:
+    """How many numbers carry the norm of x: all of them when they are alike, one when one towers over the rest.
+    A single draw of a rounding error says little about so few."""
+    squares = x.double().square()
+    fourth = squares.square().sum().item()
+    return squares.sum().item() ** 2 / fourth if fourth else float(x.numel())
+
+
+def arithmetic_noise(io: torch.dtype, sizes: Mapping[str, int], gate_span: float) -> float:
+    """What the arithmetic itself adds, float64 for a float64 pipeline and float32 for any other: sums of up to K + C
+    terms, and the exponent of a decay, whose absolute error is that of a chunk sum (gate_span, its largest size in
+    nats)."""
+    longest = sum(sizes.get(axis, 0) for axis in ("K", "V", "C"))
+    return UNIT_ROUNDOFF * scale_of(io) * (math.sqrt(max(longest, 1)) + gate_span)
+
+
+def scale_of(io: torch.dtype) -> float:
+    """Errors of M are measured in float32 arithmetic; how much finer a float64 pipeline is."""
+    return FINER if io == torch.float64 else 1.0
+
+
+def judge(
+    got: torch.Tensor,
+    truth: torch.Tensor,
+    models: Sequence[torch.Tensor],
+    axes: tuple,
+    seqs: Seqs,
+    io: torch.dtype,
+    noise: float,
+    ill_conditioned: bool = False,
+) -> Verdict:
+    """got in its own dtype; truth in float64; models: one result of M, or several draws where few roundings decide."""
+    rho = RHO[io]
+    cap = (CAP_ILL if ill_conditioned else CAP) * (rho + noise)
+    size = truth.norm().item()
+    errors = [scale_of(io) * error_of(model, truth) for model in models]
+    e = math.sqrt(sum(error.square().sum().item() for error in errors) / len(errors))
+    condition = relative(e, size)
+    budget = relative(2 * e, size) + rho
+    error = error_of(got, truth)
+    err = relative(error.norm().item(), size)
+    slice_err, slice_budget = worst_slices(error, truth, errors, axes, seqs, rho)
+    why = reasons(got, err, budget, slice_err, slice_budget, condition, cap)
+    return Verdict(not why, err, budget, slice_err, slice_budget, condition, cap, why)
+
+
+def error_of(x: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
+    """x - truth, in float64; what is NOTHING counts as right."""
+    error = x.double() - truth
+    return torch.where(error.abs() < NOTHING, 0.0, error)
+
+
+def relative(error: float, size: float) -> float:
+    return error / size if size else (0.0 if error == 0 else math.inf)
+
+
+def reasons(got, err, budget, slice_err, slice_budget, condition, cap) -> str:
+    if not bool(torch.isfinite(got).all()):
+        return f"{int((~torch.isfinite(got)).sum())} values are not finite"
+    if not (math.isfinite(budget) and math.isfinite(slice_budget)):
+        return "the budget itself is not finite"
+    if condition > cap:
+        return (
+            f"the references themselves, rounded, are off by {condition:.1e}, cap {cap:.1e}: one of them is wrong, "
+            "or the input ill-conditioned"
+        )
+    if err > budget:
+        return f"off by {err:.1e} as a whole, budget {budget:.1e}"
+    if slice_err > slice_budget:
+        return f"off by {slice_err:.1e} in its worst slice, budget {slice_budget:.1e}"
+    return ""
+
+
+def worst_slices(error, truth, errors, axes, seqs: Seqs, rho: float) -> tuple[float, float]:
+    """(worst relative error of a slice, its budget); each relative to max(the slice's norm, rms of slice norms)."""
+    sizes = slice_norms(truth, axes, seqs)
+    if sizes.numel() == 0:
+        return 0.0, rho
+    scale = torch.maximum(sizes, sizes.square().mean().sqrt())
+    scale = torch.where(scale == 0, torch.ones_like(scale), scale)
+    worst = (slice_norms(error, axes, seqs) / scale).max().item()
+    model = max((slice_norms(each, axes, seqs) / scale).max().item() for each in errors)
+    return worst, 2 * model + rho
+
+
+def slice_norms(x: torch.Tensor, axes: tuple, seqs: Seqs) -> torch.Tensor:
+    """L2 norm of every (sequence x head x chunk); states have no chunk axis, constants no sequence."""
+    keep = [dim for dim, axis in enumerate(axes) if axis in ("B", "N", "T", "NT", "H", "HV")]
+    drop = [dim for dim in range(x.dim()) if dim not in keep]
+    squares = x.square().sum(drop) if drop else x.square()
+    kept = [axes[dim] for dim in keep]
+    if "T" in kept and seqs.T:
+        squares = per_chunk(squares, kept.index("T"), seqs)
+    return squares.sqrt().flatten()
+
+
+def per_chunk(squares: torch.Tensor, dim: int, seqs: Seqs) -> torch.Tensor:
+    """Sum along T within each chunk; rows past the last sequence are a chunk of their own."""
+    rows = chunk_of_row(seqs).to(squares.device)
+    moved = squares.movedim(dim, 0)
+    out = moved.new_zeros((int(rows.max()) + 1, *moved.shape[1:]))
+    return out.index_add_(0, rows, moved)
+
+
+def chunk_of_row(seqs: Seqs) -> torch.Tensor:
+    if not seqs.packed:
+        return torch.arange(seqs.T) // seqs.C
+    rows, slot = [], 0
+    for length in seqs.lengths:
+        rows.append(torch.arange(length) // seqs.C + slot)
+        slot += -(-length // seqs.C)
+    rows.append(torch.full((seqs.T - sum(seqs.lengths),), slot))
+    return torch.cat(rows).long()

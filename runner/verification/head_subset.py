@@ -1,0 +1,55 @@
+"""Verification where float64 copies of everything would not fit: some heads, each at full length.
+
+Heads do not mix, so a head's truth is the same alone. The op under test still runs whole; its outputs on the chosen
+heads are what is compared.
+"""
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from ..graphs.graph import Graph
+from ..graphs.sizes import shape
+
+COPIES = 2.5
+"""Float64 values, the rounding model's, and what is in between, over the float64 values alone."""
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that verification may fill."""
+    if device.type == "cuda":
+        return int(0.8 * torch.cuda.mem_get_info(device)[0])
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        available = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    return available // 2
+
+
+def pick_heads(graph: Graph, sizes: Mapping[str, int], device: torch.device) -> tuple[int, ...] | None:
+    """Key heads to check, spread over all of them; None when all fit."""
+    needed = 8 * COPIES * sum(math.prod(shape(value.axes, sizes)) for value in graph.values.values())
+    heads, free = sizes.get("H", 1), free_bytes(device)
+    if needed <= free or heads == 1:
+        return None
+    count = max(1, int(heads * free / needed))
+    return tuple(sorted({round(i * (heads - 1) / max(1, count - 1)) for i in range(count)}))
+
+
+def take_heads(
+    x: torch.Tensor | None, axes: tuple, heads: tuple[int, ...], sizes: Mapping[str, int]
+) -> torch.Tensor | None:
+    """The part of a tensor on some key heads and their value heads."""
+    if x is None:
+        return None
+    group = sizes.get("HV", sizes["H"]) // sizes["H"]
+    value_heads = [head * group + i for head in heads for i in range(group)]
+    for dim, axis in enumerate(axes):
+        if axis in ("H", "HV"):
+            chosen = heads if axis == "H" else value_heads
+            x = x.index_select(dim, torch.tensor(chosen, device=x.device))
+    return x

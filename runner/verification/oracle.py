@@ -1,0 +1,120 @@
+"""A pipeline's ``definition`` on the runner's terms: typed against its inputs, evaluated in float64."""
+
+import math
+from collections.abc import Mapping
+
+import torch
+
+from ..definition import Definition, DefinitionError, Line, Problem, evaluate, parse_definition, typecheck
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..diagnostics.marks import Mark
+from ..graphs.graph import Graph
+from ..loading.spec import DefinitionSpec, PipelineSpec, Written
+from ..planning.sequences import Packing
+
+
+def block(spec: DefinitionSpec) -> dict:
+    """The definition as plain lines with their marks."""
+    return {
+        "state": {name: line(written) for name, written in spec.state.items()},
+        "let": [line(written) for written in spec.let],
+        "step": [line(written) for written in spec.step],
+        "final": {name: line(written) for name, written in spec.final.items()},
+        "dense": [line(written) for written in spec.dense],
+    }
+
+
+def line(written: Written) -> Line:
+    return Line(str(written.value), written.mark)
+
+
+def diagnostic(problem: Problem) -> Diagnostic:
+    mark = problem.line.where if problem.line else None
+    if isinstance(mark, Mark):
+        mark = mark.within(problem.start, problem.end)
+    return Diagnostic(codes.DEFINITION, problem.message, mark, help=problem.help)
+
+
+def parsed(spec: PipelineSpec) -> Definition:
+    try:
+        return parse_definition({key: value for key, value in block(spec.definition).items() if value})
+    except DefinitionError as error:
+        raise ChunkwiseError(*map(diagnostic, error.problems)) from None
+
+
+def definition_gradients(
+    graph: Graph, inputs: Mapping, cotangents: Mapping, params, sizes, packing
+) -> dict[str, torch.Tensor]:
+    """float64 gradients of the definition by autograd, for every input in graph.gradients.
+
+    cotangents: output -> incoming gradient. Only every sqrt(T)-th state is kept on the way.
+    """
+    leaves = {name: inputs[name].detach().double().requires_grad_() for name in graph.gradients}
+    segment = max(1, math.isqrt(sizes.get("T", 1)))
+    with torch.enable_grad():
+        outputs = definition_outputs(graph, {**inputs, **leaves}, params, sizes, packing, segment)
+        pairs = [(outputs[name], d.double()) for name, d in cotangents.items() if outputs[name].requires_grad]
+        found = torch.autograd.grad(
+            [out for out, _ in pairs], list(leaves.values()), [d for _, d in pairs], allow_unused=True
+        )
+    return {
+        name: torch.zeros_like(leaf) if gradient is None else gradient
+        for (name, leaf), gradient in zip(leaves.items(), found)
+    }
+
+
+def declared_axes(spec: PipelineSpec) -> dict[str, tuple[str, ...]]:
+    return {name: entry.shape for name, entry in spec.inputs.items()}
+
+
+def defaults(spec: PipelineSpec) -> dict[str, float]:
+    return {name: float(entry.default.value) for name, entry in spec.inputs.items() if entry.default is not None}
+
+
+def definition_errors(spec: PipelineSpec) -> list[Diagnostic]:
+    """What does not fit in the definition: syntax, names, shapes, outputs that it does not give."""
+    if spec.definition is None:
+        return []
+    try:
+        definition = parsed(spec)
+        optional = [name for name, entry in spec.inputs.items() if entry.optional]
+        axes, params = tuple(spec.axes), tuple(spec.params)
+        typecheck(definition, declared_axes(spec), axes, params, optional, tuple(defaults(spec)))
+    except ChunkwiseError as error:
+        return list(error.diagnostics)
+    except DefinitionError as error:
+        return [diagnostic(problem) for problem in error.problems]
+    given = {each.target.id for each in definition.step} | set(definition.finals)
+    return [
+        Diagnostic(codes.DEFINITION, f"the definition never says what the output {name} is", output.mark)
+        for name, output in spec.outputs.items()
+        if name not in given
+    ]
+
+
+def definition_outputs(
+    graph: Graph,
+    inputs: Mapping[str, torch.Tensor | None],
+    params: Mapping[str, float],
+    sizes,
+    packing: Packing | None,
+    segment: int | None = None,
+) -> dict[str, torch.Tensor]:
+    """The outputs of the definition in float64, on the inputs' device. segment: see definition.evaluate."""
+    names = [name for name, source in graph.outputs.items() if source is not None]
+    axes = {name: sizes[name] for name in graph.axis_names if name in sizes and name not in ("NT",)}
+    try:
+        return evaluate(
+            parsed(graph.spec),
+            inputs,
+            declared=declared_axes(graph.spec),
+            outputs=names,
+            params=params,
+            lengths=packing.on_host() if packing else None,
+            axes=axes,
+            defaults=defaults(graph.spec),
+            segment=segment,
+        )
+    except DefinitionError as error:
+        raise ChunkwiseError(*map(diagnostic, error.problems)) from None

@@ -1,0 +1,69 @@
+"""A verification as a table and as JSON."""
+
+from ..planning.dtypes import name_of
+from .verify import Row, Verification
+
+
+def verify_table(result: Verification):
+    from rich.table import Table
+
+    sizes = ", ".join(f"{axis}={size}" for axis, size in result.sizes.items())
+    table = Table(title=f"{result.pipeline}: {name_of(result.io)}, {result.backend}, {sizes}", title_justify="left")
+    for name in ("stage", "value", "back end", "against"):
+        table.add_column(name)
+    for name in ("rel L2 err", "budget", "worst slice", "budget", ""):
+        table.add_column(name, justify="right")
+    for row in result.rows:
+        table.add_row(*cells(row), style=None if row.verdict.ok else "bold red")
+    table.caption = summary(result)
+    table.caption_justify = "left"
+    return table
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    v = row.verdict
+    numbers = (f"{x:.1e}" for x in (v.rel_l2_err, v.budget, v.worst_slice_err, v.slice_budget))
+    return (row.id, row.value, row.backend, row.against, *numbers, "ok" if v.ok else "OUT OF BUDGET")
+
+
+def summary(result: Verification) -> str:
+    heads = f"; float64 on key heads {', '.join(map(str, result.heads))} at full length" if result.heads else ""
+    if result.ok:
+        return f"verified: {len(result.rows)} tensors within budget{heads}"
+    bad = result.first_bad
+    return f"FAILED at {bad.id}.{bad.value}: {bad.verdict.why}{heads}"
+
+
+def document(result: Verification) -> dict:
+    """``verify`` of the JSON reports: ok, outputs by name, stages."""
+    return {
+        "pipeline": result.pipeline,
+        "verify": {
+            "ok": result.ok,
+            "dtype": name_of(result.io),
+            "backend": result.backend,
+            "case": result.case,
+            "axes": dict(result.sizes),
+            "heads": result.heads,
+            "outputs": {row.value: entry(row) for row in result.rows if row.id == "op"},
+            "expected": [
+                {"output": row.value, "from": row.backend, **entry(row)} for row in result.rows if row.id == "file"
+            ],
+            "stages": [
+                {"id": row.id, "output": row.value, **entry(row)} for row in result.rows if row.id not in ("op", "file")
+            ],
+        },
+    }
+
+
+def entry(row: Row) -> dict:
+    v = row.verdict
+    return {
+        "ok": v.ok,
+        "rel_l2_err": v.rel_l2_err,
+        "budget": v.budget,
+        "worst_slice_rel_l2_err": v.worst_slice_err,
+        "worst_slice_budget": v.slice_budget,
+        "against": row.against,
+        "why": v.why,
+    }

@@ -1,0 +1,174 @@
+"""The staged form by its references: exact in float64, or as the rounding model has it; and single stages on their own.
+
+This is what verification holds kernels against; nothing here knows a budget.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+
+import torch
+
+from ...stages._seqs import Seqs
+from ..backward.vjp_stage import vjp_stage
+from ..calling.function import Call
+from ..graphs.graph import Graph, Node
+from ..graphs.sizes import local_sizes, node_parameters
+from ..planning.dtypes import port_dtype
+from ..planning.execute import execute, prepare
+from ..planning.plan import Plan, make_plan
+from ..planning.references import rounded, run_reference
+from ..stage_files.stage_library import Stage
+from .budgets import FEW, deciding
+from .rounding import RoundedDots, RoundedResults, Stochastic, model_dtype, nearest
+
+DRAWS = 8
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is verified: a call, its graph (with or without a backward pass), its plans, and what comes in.
+
+    cotangents: cotangent value -> tensor.
+    """
+
+    call: Call
+    graph: Graph
+    plans: tuple[Plan, ...]
+    inputs: Mapping[str, torch.Tensor | None]
+    cotangents: Mapping[str, torch.Tensor]
+    case: str = "typical"
+
+    @property
+    def seqs(self) -> Seqs:
+        return self.call.seqs
+
+
+def nan_filled(shape, dtype, device) -> torch.Tensor:
+    if dtype.is_floating_point:
+        return torch.full(shape, float("nan"), dtype=dtype, device=device)
+    return torch.full(shape, torch.iinfo(dtype).min, dtype=dtype, device=device)
+
+
+def staged_values(subject: Subject, compute: torch.dtype, rounding=None) -> dict[str, torch.Tensor | None]:
+    """Every value of the graph by the chain of references: exact in float64, or as the rounding model has it."""
+    values = {**subject.inputs, **subject.cotangents}
+    for node in subject.graph.nodes.values():
+        inputs = {port: values[name] if name else None for port, name in node.inputs.items()}
+        outputs = stage_outputs(subject, node, inputs, compute, rounding)
+        if rounding is not None:
+            outputs = as_ports(node, outputs, subject.call.io, rounding)
+        values.update({name: outputs[port] for port, name in node.outputs.items()})
+    return values
+
+
+def stage_outputs(subject: Subject, node: Node, inputs: Mapping, compute: torch.dtype, rounding=None) -> dict:
+    """One stage's reference; inputs by port."""
+    named, dtype = keywords(subject, node), model_dtype(subject.call.io)
+    if isinstance(rounding, Stochastic) and dtype == torch.float32:
+        return run_reference(node, inputs, named, subject.seqs, torch.float64, RoundedResults(rounding))
+    dots = RoundedDots(dtype, rounding) if rounding else None
+    return run_reference(node, inputs, named, subject.seqs, compute, dots)
+
+
+def keywords(subject: Subject, node: Node) -> dict[str, float]:
+    return {**local_sizes(node, subject.call.sizes), **node_parameters(node, subject.call.sizes, subject.call.params)}
+
+
+def as_ports(node: Node, outputs: Mapping, io: torch.dtype, rounding=nearest) -> dict:
+    """Outputs as their ports hold them."""
+    if rounding is not nearest:
+        ports = node.stage.contract.outputs
+        dtype = model_dtype(io)
+        outputs = {n: rounding(x, dtype) if x is not None and ports[n].dtype == "io" else x for n, x in outputs.items()}
+    return rounded(node, outputs, io, set(outputs))
+
+
+@dataclass(frozen=True)
+class StageCase:
+    """A stage alone. inputs: by port. truth: outputs by port, in float64."""
+
+    node: Node
+    inputs: Mapping[str, torch.Tensor | None]
+    truth: Mapping[str, torch.Tensor]
+
+
+def stage_case(subject: Subject, node: Node, exact: Mapping) -> StageCase:
+    """A stage on exact inputs rounded to their dtypes, and what it must give."""
+    inputs = {port: port_value(subject, exact, name) for port, name in node.inputs.items()}
+    if node.stage.is_vjp:
+        return vjp_case(subject, node, inputs, exact)
+    truth = stage_outputs(subject, node, inputs, torch.float64)
+    return StageCase(node, inputs, {port: truth[port] for port in node.outputs if truth[port] is not None})
+
+
+def vjp_case(subject: Subject, node: Node, inputs: dict, exact: Mapping) -> StageCase:
+    """The truth is autograd through the stage's reference. What the vjp reads of the stage's outputs is made from
+    the same rounded inputs, so that both speak of one point."""
+    forward = subject.graph.nodes[node.id.removesuffix(".vjp")]
+    given = {port: port_value(subject, exact, name) for port, name in forward.inputs.items()}
+    read = [port for port in forward.outputs if port in inputs]
+    if read:
+        outputs, ports = stage_outputs(subject, forward, given, torch.float64), forward.stage.contract.outputs
+        inputs |= {port: outputs[port].to(port_dtype(ports[port].dtype, subject.call.io)).contiguous() for port in read}
+    by_autograd = replace(node, stage=vjp_stage(without_vjp(forward.stage)))
+    cotangents = {f"d_{port}": inputs.get(f"d_{port}") for port in forward.stage.contract.outputs}
+    truth = stage_outputs(subject, by_autograd, {**cotangents, **given}, torch.float64)
+    return StageCase(node, inputs, {port: truth[port] for port in node.outputs})
+
+
+@cache
+def without_vjp(stage: Stage) -> Stage:
+    return replace(stage, vjp=None, vjp_launchers=())
+
+
+def port_value(subject: Subject, exact: Mapping, name: str | None) -> torch.Tensor | None:
+    x = exact[name] if name else None
+    if x is None or not x.is_floating_point():
+        return x
+    return x.to(port_dtype(subject.graph.values[name].dtype, subject.call.io)).contiguous()
+
+
+def models(make: Callable, truths: Mapping[str, torch.Tensor], few_roundings=False) -> dict[str, list[torch.Tensor]]:
+    """Results of M per output: one, or several stochastic draws where few numbers or few roundings decide.
+
+    make: rounding -> outputs by name.
+    """
+    once = make(nearest)
+    result = {name: [once[name]] for name in truths}
+    few = [name for name, truth in truths.items() if few_roundings or deciding(truth) < FEW]
+    if few:
+        draws = [make(Stochastic(seed)) for seed in range(DRAWS)]
+        result.update({name: [draw[name] for draw in draws] for name in few})
+    return result
+
+
+def gate_span(graph: Graph, values: Mapping) -> float:
+    """The largest decay inside a chunk, in nats, counted down to float32's least normal number."""
+    sums = [values[v.name] for v in graph.values.values() if v.unit == "log_decay/log2/chunk_sum"]
+    spans = [x.abs().clamp(max=2000).max().item() * 0.6931 for x in sums if x is not None and x.numel()]
+    return max(spans, default=0.0)
+
+
+def run_alone(subject: Subject, plan: Plan, case: StageCase) -> dict[str, torch.Tensor | None]:
+    """One node on given values, by the plan's back end, every output of the node asked for."""
+    node, graph = case.node, subject.graph
+    single = replace(graph, nodes={node.id: node})
+    names = {name: name for name in node.outputs.values()}
+    given = [name for name in node.inputs.values() if name]
+    alone = make_plan(single, plan.sizes, plan.io, plan.backend, plan.device, names, given)
+    values = {node.inputs[port]: x for port, x in case.inputs.items() if node.inputs[port]}
+    outputs, run = prepare(alone.steps[0], alone, values, subject.call.params, subject.seqs, nan_filled)
+    run()
+    return outputs
+
+
+def run_whole(subject: Subject) -> dict[str, torch.Tensor]:
+    """Outputs by name and gradients by ``d_<input>``, by the call's back end, into buffers full of nan."""
+    call, forward = subject.call, subject.plans[0]
+    results = execute(forward, subject.inputs, call.params, call.seqs, make=nan_filled)
+    if len(subject.plans) == 1:
+        return results
+    values = {**subject.inputs, **subject.cotangents, **{name: results[name] for name in subject.graph.kept}}
+    gradients = execute(subject.plans[1], values, call.params, call.seqs, make=nan_filled)
+    return {**results, **{f"d_{name}": x for name, x in gradients.items()}}

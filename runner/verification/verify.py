@@ -1,0 +1,273 @@
+"""Is this pipeline right, on this device, with this back end? Each stage alone, then the op against its definition.
+
+A stage gets exact inputs (the float64 values of the staged form, rounded to their ports' dtypes) and is held
+against its float64 reference, a vjp against float64 autograd of the reference; the op is held against its
+``definition``, outputs and gradients. Budgets come from rounding.py, never from the kernels under test. Buffers are
+full of nan before a kernel writes them, and so are the rows past the last sequence of everything that comes in.
+"""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+
+from ..calling.function import Call, Op
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..graphs.graph import Graph
+from ..planning.plan import Plan
+from .budgets import FEW, Verdict, arithmetic_noise, error_of, judge, relative
+from .generate import ILL_CONDITIONED, make_cotangents
+from .head_subset import pick_heads, take_heads
+from .oracle import definition_gradients, definition_outputs
+from .rounding import RHO, model_dtype
+from .staged import Subject, as_ports, gate_span, models, run_alone, run_whole, stage_case, stage_outputs, staged_values
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One tensor that was checked. id: a node's id, ``op``, or ``file`` for what an inputs file expects. against: what
+    was taken as the truth."""
+
+    id: str
+    stage: str
+    value: str
+    backend: str
+    against: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Verification:
+    """rows in running order, the op's last. heads: the key heads that were checked; None for all."""
+
+    pipeline: str
+    sizes: Mapping[str, int]
+    io: torch.dtype
+    backend: str
+    case: str
+    rows: tuple[Row, ...]
+    heads: tuple[int, ...] | None = None
+
+    @property
+    def ok(self) -> bool:
+        return all(row.verdict.ok for row in self.rows)
+
+    @property
+    def first_bad(self) -> Row | None:
+        return next((row for row in self.rows if not row.verdict.ok), None)
+
+
+def verify(
+    op: Op,
+    inputs: Mapping,
+    *,
+    cu_seqlens=None,
+    seqlens=None,
+    params=None,
+    case="typical",
+    backward=False,
+    seed=0,
+    expected: Mapping[str, torch.Tensor] | None = None,
+    cotangents: Mapping[str, torch.Tensor] | None = None,
+    progress: Progress = str,
+) -> Verification:
+    """Check every stage and the op on these inputs (see generate.make_inputs for generated ones).
+
+    backward: gradients too, of every floating-point input, for the cotangents given and random ones for the other
+    outputs. expected: outputs and gradients (``d_<input>``) of another implementation, to compare with as well.
+    """
+    call = op.bind({**inputs, **(params or {})}, cu_seqlens, seqlens)
+    whole = make_subject(call, case, backward, seed, cotangents or {})
+    heads = pick_heads(whole.graph, call.sizes, call.device)
+    subject = on_heads(whole, heads) if heads else whole
+    exact = staged_values(subject, torch.float64)
+    noise = arithmetic_noise(call.io, call.sizes, gate_span(subject.graph, exact))
+    rows = []
+    for plan in subject.plans:
+        for step in plan.steps:
+            progress(f"verify {step.node.id}")
+            rows += check_stage(subject, plan, step, exact, noise)
+    staged = {name: exact[value] for name, value in result_values(subject).items()}
+    del exact
+    progress("verify the op")
+    rows += check_op(subject, whole, heads, noise, staged, comparable(subject, expected or {}, cotangents or {}))
+    return Verification(call.graph.name, call.sizes, call.io, call.backend, case, tuple(rows), heads)
+
+
+def make_subject(call: Call, case: str, backward: bool, seed: int, given: Mapping[str, torch.Tensor]) -> Subject:
+    inputs = poisoned_tail(call.graph, call.contiguous, call)
+    if not backward:
+        return Subject(call, call.graph, (call.forward_plan(),), inputs, {}, case)
+    joint = call.joint(call.trainable(), call.wanted)
+    cotangents = make_cotangents(joint, call.sizes, call.io, call.device, seed)
+    for name in given.keys() & joint.cotangents.keys():
+        value = joint.cotangents[name]
+        check_shape(f"cotangent.{name}", given[name], cotangents[value].shape)
+        cotangents[value] = given[name].to(cotangents[value].dtype)
+    cotangents = poisoned_tail(joint, cotangents, call)
+    return Subject(call, joint, (call.forward_plan(joint), call.backward_plan(joint)), inputs, cotangents, case)
+
+
+def on_heads(whole: Subject, heads: tuple[int, ...]) -> Subject:
+    """The same call on some of its heads."""
+    call, values = whole.call, whole.graph.values
+
+    def part(tensors: Mapping) -> dict:
+        return {
+            name: take_heads(x, values[name].axes if x is not None else (), heads, call.sizes)
+            for name, x in tensors.items()
+        }
+
+    inputs = part(whole.inputs)
+    small = call.op.bind({**inputs, **call.params}, seqlens=call.packing.on_host() if call.packing else None)
+    subject = make_subject(small, whole.case, len(whole.plans) > 1, 0, {})
+    return replace(subject, inputs=inputs, cotangents=part(whole.cotangents))
+
+
+def poisoned_tail(graph: Graph, tensors: Mapping, call: Call) -> dict:
+    """Tensors whose rows past the last sequence are nan."""
+    if call.packing is None:
+        return dict(tensors)
+    tokens, result = sum(call.packing.on_host()), {}
+    for name, x in tensors.items():
+        axes = graph.values[name].axes if name in graph.values else ()
+        if x is not None and "T" in axes and x.is_floating_point():
+            x = x.clone()
+            x.narrow(axes.index("T"), tokens, call.sizes["T"] - tokens).fill_(float("nan"))
+        result[name] = x
+    return result
+
+
+def check_stage(subject: Subject, plan: Plan, step, exact: Mapping, noise: float) -> list[Row]:
+    node, io = step.node, plan.io
+    case = stage_case(subject, node, exact)
+
+    def rounded_model(rounding):
+        return as_ports(node, stage_outputs(subject, node, case.inputs, torch.float32, rounding), io, rounding)
+
+    model, got = models(rounded_model, case.truth), run_alone(subject, plan, case)
+    against = "float64 autograd" if node.stage.is_vjp else "float64 reference"
+    rows = []
+    for port, right in case.truth.items():
+        value = node.outputs[port]
+        mine = cleared(got[port], subject, value)
+        rows.append(
+            row(subject, node.id, node.stage.name, port, step.backend, against, mine, right, model[port], value, noise)
+        )
+    return rows
+
+
+def row(subject: Subject, id, stage, name, backend, against, got, truth, model, value: str, noise: float) -> Row:
+    axes = subject.graph.values[value].axes
+    verdict = judge(got, truth, model, axes, subject.seqs, subject.call.io, noise, subject.case in ILL_CONDITIONED)
+    return Row(id, stage, name, backend, against, verdict)
+
+
+def cleared(x: torch.Tensor, subject: Subject, value: str) -> torch.Tensor:
+    """A stage's output without what lies past the sequences, which stages leave open."""
+    seqs, axes = subject.seqs, subject.graph.values[value].axes
+    if not seqs.packed:
+        return x
+    x = x.clone()
+    slots = sum(-(-length // seqs.C) for length in seqs.lengths)
+    for axis, used in (("T", sum(seqs.lengths)), ("NT", slots)):
+        if axis in axes:
+            dim = axes.index(axis)
+            x.narrow(dim, used, x.shape[dim] - used).zero_()
+    return x
+
+
+def comparable(subject: Subject, expected: Mapping, cotangents: Mapping) -> dict[str, torch.Tensor]:
+    """The expected results that speak of this subject: gradients only where all that comes in is given too."""
+    gradients = subject.graph.cotangents.keys() <= cotangents.keys()
+    names = set(subject.call.wanted) | ({f"d_{name}" for name in subject.graph.gradients} if gradients else set())
+    return {name: x for name, x in expected.items() if name in names}
+
+
+def check_shape(name: str, x: torch.Tensor, wanted) -> None:
+    if tuple(x.shape) != tuple(wanted):
+        message = f"{name} has the shape {list(x.shape)}, these inputs make it {list(wanted)}"
+        raise ChunkwiseError(Diagnostic(codes.INPUTS_FILE, message))
+
+
+def result_values(subject: Subject) -> dict[str, str]:
+    """Outputs by name and gradients by ``d_<input>`` -> the values that they are."""
+    return dict(subject.call.wanted) | {f"d_{name}": value for name, value in subject.graph.gradients.items()}
+
+
+def check_op(
+    subject: Subject, whole: Subject, heads, noise: float, staged: Mapping, expected: Mapping[str, torch.Tensor]
+) -> list[Row]:
+    """The whole op, forward and, where the subject has a backward pass, every gradient; then what was expected, as one
+    more implementation, and the op against it. staged: results of the float64 references."""
+    call, graph, names = subject.call, subject.graph, result_values(subject)
+    got = {name: x for name, x in run_whole(whole).items() if name in names}
+    if heads:
+        values, sizes = whole.graph.values, whole.call.sizes
+        got = {name: take_heads(x, values[names[name]].axes, heads, sizes) for name, x in got.items()}
+        expected = {name: take_heads(x, values[names[name]].axes, heads, sizes) for name, x in expected.items()}
+    truth, against = truth_of(subject)
+
+    def chain(rounding):
+        values = staged_values(subject, torch.float32, rounding)
+        return {name: values[names[name]] for name in truth}
+
+    model = models(chain, truth, few_roundings=few_roundings(call))
+
+    def judged(id, name, backend, against, got, right):
+        return row(subject, id, graph.name, name, backend, against, got, right, model[name], names[name], noise)
+
+    rows = wrong_references(subject, staged, truth)
+    rows += [judged("op", name, call.backend, against, got[name], right) for name, right in truth.items()]
+    for name, x in expected.items():
+        check_shape(f"expected.{name}", x, truth[name].shape)
+        rows.append(judged("file", name, "file", against, x, truth[name]))
+        rows.append(judged("file", name, call.backend, "file", got[name], x.double()))
+    return rows
+
+
+def few_roundings(call: Call) -> bool:
+    """In float32 one slip of a chunk sum moves every row, and a state's every number, that decays by it: where chunks
+    or states are few, one draw says little."""
+    chunks = math.prod(call.sizes.get(axis, 1) for axis in ("B", "NT", "HV"))
+    states = math.prod(call.sizes.get(axis, 1) for axis in ("N", "HV"))
+    return model_dtype(call.io) == torch.float32 and (chunks < FEW or states < FEW // 2)
+
+
+def wrong_references(subject: Subject, staged: Mapping, truth: Mapping) -> list[Row]:
+    """Rows for results that even the float64 references have otherwise than the definition. A budget rests on them, so
+    an error in one that is less than the cap would pass in a coarse dtype."""
+    io, rows = subject.call.io, []
+    limit = RHO[io] / 1000
+    for name, right in truth.items():
+        error = error_of(staged[name], right)
+        off = relative(error.norm().item(), right.norm().item())
+        if io != torch.float64 and off > limit:
+            why = f"the references, in float64, are off by {off:.1e} from the definition, limit {limit:.1e}"
+            verdict = Verdict(False, off, limit, off, limit, off, limit, why)
+            rows.append(Row("op", subject.graph.name, name, "float64 references", "definition", verdict))
+    return rows
+
+
+def truth_of(subject: Subject) -> tuple[dict[str, torch.Tensor], str]:
+    """Outputs and gradients (``d_<input>``) in float64 by the definition; by the references where the file has none."""
+    call, graph = subject.call, subject.graph
+    if graph.spec.definition is None:
+        values = staged_values(subject, torch.float64)
+        results = {name: values[value].double() for name, value in result_values(subject).items()}
+        return results, "float64 references (no definition)"
+    outputs = definition_outputs(graph, subject.inputs, call.params, call.sizes, call.packing)
+    found = {name: outputs[name] for name in call.wanted}
+    if graph.gradients:
+        cotangents = {name: subject.cotangents[value] for name, value in graph.cotangents.items()}
+        gradients = definition_gradients(graph, subject.inputs, cotangents, call.params, call.sizes, call.packing)
+        found |= {f"d_{name}": x for name, x in gradients.items()}
+    missing = [name for name, x in found.items() if x is None]
+    if missing:
+        message = f"the definition leaves {', '.join(missing)} without a value for these inputs"
+        raise ChunkwiseError(Diagnostic(codes.DEFINITION, message, graph.spec.definition.mark))
+    return found, "definition"

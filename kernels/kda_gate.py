@@ -22,7 +22,7 @@ def bounded_sigmoid(x, A_log):
 def kda_gate_kernel(
     a, A_log, dt_bias, g, bound, rows, HV, K: tl.constexpr, BT: tl.constexpr, BN: tl.constexpr
 ):  # fmt: skip
-    """g = -exp(A_log) softplus(a + dt_bias), or bound sigmoid(exp(A_log) (a + dt_bias)); BT rows, BN of HV K channels."""
+    """g = -exp(A_log) softplus(a + dt_bias), or bound sigmoid(exp(A_log) (a + dt_bias)): BT rows, BN channels."""
     columns = HV * K
     n_b = tl.cdiv(columns, BN)
     pid = tl.program_id(0).to(tl.int64)

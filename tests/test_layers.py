@@ -67,27 +67,24 @@ def wrong(part, allowed):
     ]
 
 
-def shared(module, part):
-    """A module of the part whose name begins with an underscore."""
-    return module.startswith(f"{part}._")
-
-
 def test_there_is_something_to_read():
     assert all(len(files(part)) > 3 for part in PARTS)
 
 
-def test_kernels_import_triton_and_what_they_share():
-    """A stage's gradient kernels may use the device functions of its forward kernels."""
+def test_kernels_import_triton_and_each_other():
+    """Device functions may be used by several kernels; nothing else of ours is in reach."""
 
     def allowed(file, module, inside):
-        return top(module) == "triton" or shared(module, "kernels") or f"{module}_vjp" == f"kernels.{file.stem}"
+        return top(module) in ("triton", "kernels")
 
     assert wrong("kernels", allowed) == []
 
 
-def test_stages_import_their_vocabulary_and_kernels_only_where_they_launch():
+def test_stages_import_each_other_and_kernels_only_where_they_launch():
+    """A stage may be another one under other port names; kernels are imported where they are launched."""
+
     def allowed(file, module, inside):
-        return module in STAGE_LIBRARIES or shared(module, "stages") or (inside and top(module) == "kernels")
+        return module in STAGE_LIBRARIES or top(module) == "stages" or (inside and top(module) == "kernels")
 
     assert wrong("stages", allowed) == []
 

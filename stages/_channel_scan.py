@@ -45,11 +45,11 @@ def channel_scan_vjp(d_h, d_v_new, d_final_state, kg, w, b_end, h, v_new, *, C):
         parts["u"].append(x)
         parts["b_end"].append(math.log(2) * (decay * h[:, n] * dS).sum(-1)[:, None])
         dS = decay * dS
+        if d_h is not None:
+            dS = dS + d_h[:, n]
         if w is not None:
             parts["w"].append(-torch.einsum("bthv,bhkv->bthk", x, h[:, n]))
             dS = dS - torch.einsum("bthk,bthv->bhkv", w[:, rows], x)
-        if d_h is not None:
-            dS = dS + d_h[:, n]
     return {name: torch.cat(found[::-1], dim=1) for name, found in parts.items()} | {"initial_state": dS}
 
 

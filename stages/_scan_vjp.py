@@ -17,7 +17,7 @@ def scan_vjp(d_h, d_v_new, d_final_state, k, w, b, h, v_new, *, C):
     b [B, T, HV] is the log decay inside the chunk, base 2; w None: the values pass uncorrected. Backwards over the
     chunks, with dS the cotangent of the state that leaves each, ga_i = 2^(b_C - b_i) and x the cotangent of v_new:
 
-        x = d_v_new + (ga k) dS    dv = x    dw = -x h^T    dk = ga v_new dS^T    dS <- 2^b_C dS - w^T x + dh
+        x = d_v_new + (ga k) dS    dv = x    dw = -x h^T    dk = ga v_new dS^T    dS <- 2^b_C dS + dh - w^T x
 
     By b: t_i = <k_i, dk_i> leaves row i and enters the last valid row, which also takes 2^b_C <h, dS>; that row's
     own t would enter and leave, and is left out so that it cancels exactly.
@@ -41,11 +41,11 @@ def scan_vjp(d_h, d_v_new, d_final_state, k, w, b, h, v_new, *, C):
         parts["k"].append(dk)
         parts["v"].append(x)
         dS = gl * dS
+        if d_h is not None:
+            dS = dS + d_h[:, n]
         if w is not None:
             parts["w"].append(-torch.einsum("bthv,bhkv->bthk", x, h[:, n]))
             dS = dS - torch.einsum("bthk,bthv->bhkv", w[:, rows], x)
-        if d_h is not None:
-            dS = dS + d_h[:, n]
     grads = {name: torch.cat(found[::-1], dim=1) for name, found in parts.items()}
     return {**grads, "k": per_key_head(grads["k"], H), "initial_state": dS}
 

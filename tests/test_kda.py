@@ -54,8 +54,9 @@ def test_n2_resets_by_the_gate_inside_the_op(io):
     check(op("kda"), given)
 
 
-@pytest.mark.parametrize("io", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-@pytest.mark.parametrize("C", [16, 64, 128])
+@pytest.mark.parametrize(
+    "C,io", [(16, torch.bfloat16), (64, torch.float32), (64, torch.float16), (128, torch.bfloat16)], ids=str
+)
 def test_n9_log_decays_down_to_minus_20(C, io):
     given = inputs(op("kda_core", C), io, case="strong_gate", T=130, B=1)
     given["g"][:, 30:60, :, ::3] = -20
@@ -73,7 +74,7 @@ def test_n15_decays_that_underflow(value):
 
 
 @DTYPES
-@pytest.mark.parametrize("gate", [0.0, -1e-4, -1e-2])
+@pytest.mark.parametrize("gate", [0.0, -1e-2])
 @pytest.mark.parametrize("beta", [0.99, 1.0])
 @pytest.mark.parametrize("same", [16, 64, 130])
 def test_n13_identical_tokens(same, beta, gate, io):

@@ -88,9 +88,9 @@ def intra_vjp(d_qk, d_kk, d_qg, d_kg, d_kb, d_b_end, q, k, beta, b, *, C, scale)
 
 
 def intra_configs(axes, device):
-    wide = 8 if axes["C"] == 128 else 4
-    tile = {"BK_F32": 16, "num_stages": 1}
-    return [tile | {"BK": BK, "num_warps": warps} for BK, warps in ((32, wide), (64, wide), (32, 8), (16, wide))]
+    shared = {"BK_F32": 16, "num_stages": 1}
+    tiles = [(16, 8), (32, 8)] if axes["C"] == 128 else [(32, 4), (64, 4), (32, 8), (16, 4)]
+    return [shared | {"BK": BK, "num_warps": warps} for BK, warps in tiles]
 
 
 def intra_launch(q, k, beta, b, A_qk, A_kk, qg, kg, kb, b_end, *, C, scale, seqs, config):
@@ -116,13 +116,12 @@ SCRATCH = {"dbeta_parts": Port("NK B T HV", F32, doc="d_beta by tile of K")}
 
 
 def intra_vjp_configs(axes, device):
-    wide = 8 if axes["C"] == 128 else 4
-    return vjp_tiles(axes, (32, wide), (16, wide), (64, 8))
+    return vjp_tiles(axes, *([(32, 8), (16, 8)] if axes["C"] == 128 else [(32, 4), (16, 4), (64, 8)]))
 
 
 def gram_vjp_configs(axes, device):
     """With A_kk's products as well, four warps run out of registers."""
-    return vjp_tiles(axes, (32, 8), (16, 8 if axes["C"] == 128 else 4), (64, 8))
+    return vjp_tiles(axes, *([(16, 8), (32, 8)] if axes["C"] == 128 else [(32, 8), (16, 4), (64, 8)]))
 
 
 def vjp_tiles(axes, *tiles):

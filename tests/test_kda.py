@@ -67,7 +67,7 @@ def test_n9_log_decays_down_to_minus_20(C, io):
 @pytest.mark.parametrize("value", [-300.0, -1e4, -3e38, -float("inf")])
 def test_n15_decays_that_underflow(value):
     """Whole chunks, every second token and every third channel, with a decay that no float holds."""
-    given = inputs(op("kda_core"), T=130, absent=("initial_state",))
+    given = inputs(op("kda_core"), torch.bfloat16, T=130, B=1, absent=("initial_state",))
     given["g"][:, 64:128] = value
     given["g"][:, 1:64:2, :, ::3] = value
     check(op("kda_core"), given, backward=True)
@@ -129,11 +129,10 @@ def test_s12_split_call(name, io):
     check_split(op(name), inputs(op(name), io, T=100), 37)
 
 
-@DTYPES
 @pytest.mark.parametrize("name", ["kda", "kda_bounded"])
-def test_n22_rows_of_zeros(name, io):
+def test_n22_rows_of_zeros(name):
     """Padding: q, k exactly 0 give an output of exactly 0, and finite gradients."""
-    given = inputs(op(name), io)
+    given = inputs(op(name), torch.bfloat16)
     for row in (0, 5, 33, 69):
         given["q"][:, row], given["k"][:, row] = 0, 0
     check(op(name), given, backward=True)

@@ -69,14 +69,19 @@ def judge(
     io: torch.dtype,
     noise: float,
     ill_conditioned: bool = False,
+    terms: torch.Tensor | None = None,
 ) -> Verdict:
-    """got in its own dtype; truth in float64; models: one result of M, or several draws where few roundings decide."""
+    """got in its own dtype; truth in float64; models: one result of M, or several draws where few roundings decide.
+
+    terms: for a sum over tokens, the root of the sum of its terms' squares. Their errors add up in quadrature, so
+    where they cancel the cap is relative to that root; budgets are not.
+    """
     rho = RHO[io]
     cap = (CAP_ILL if ill_conditioned else CAP) * (rho + noise)
     size = truth.norm().item()
     errors = [scale_of(io) * error_of(model, truth) for model in models]
     e = math.sqrt(sum(error.square().sum().item() for error in errors) / len(errors))
-    condition = relative(e, size)
+    condition = relative(e, max(size, terms.norm().item()) if terms is not None else size)
     budget = relative(2 * e, size) + rho
     error = error_of(got, truth)
     err = relative(error.norm().item(), size)

@@ -50,18 +50,37 @@ def definition_gradients(
 
     cotangents: output -> incoming gradient. Only every sqrt(T)-th state is kept on the way.
     """
-    leaves = {name: inputs[name].detach().double().requires_grad_() for name in graph.gradients}
+    return gradients_and_terms(graph, inputs, cotangents, params, sizes, packing)[0]
+
+
+def gradients_and_terms(
+    graph: Graph, inputs: Mapping, cotangents: Mapping, params, sizes, packing
+) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """The gradients, and for every input that all tokens share the root of the sum of its terms' squares.
+
+    Such a gradient is a sum over tokens, and its terms may cancel; their rounding errors add up like that root.
+    """
+    declared, leaves = dict(declared_axes(graph.spec)), {}
+    shared = [name for name in graph.gradients if "T" in sizes and not {"B", "N", "T"} & set(declared[name])]
+    for name in graph.gradients:
+        leaf = inputs[name].detach().double()
+        if name in shared:
+            leaf = leaf.expand(sizes["B"], sizes["T"], *leaf.shape).contiguous()
+            declared[name] = ("B", "T", *declared[name])
+        leaves[name] = leaf.requires_grad_()
     segment = max(1, math.isqrt(sizes.get("T", 1)))
     with torch.enable_grad():
-        outputs = definition_outputs(graph, {**inputs, **leaves}, params, sizes, packing, segment)
+        outputs = definition_outputs(graph, {**inputs, **leaves}, params, sizes, packing, segment, declared)
         pairs = [(outputs[name], d.double()) for name, d in cotangents.items() if outputs[name].requires_grad]
         found = torch.autograd.grad(
             [out for out, _ in pairs], list(leaves.values()), [d for _, d in pairs], allow_unused=True
         )
-    return {
+    gradients = {
         name: torch.zeros_like(leaf) if gradient is None else gradient
         for (name, leaf), gradient in zip(leaves.items(), found)
     }
+    terms = {name: gradients[name].square().sum((0, 1)).sqrt() for name in shared}
+    return gradients | {name: gradients[name].sum((0, 1)) for name in shared}, terms
 
 
 def declared_axes(spec: PipelineSpec) -> dict[str, tuple[str, ...]]:
@@ -100,15 +119,17 @@ def definition_outputs(
     sizes,
     packing: Packing | None,
     segment: int | None = None,
+    declared: Mapping[str, tuple[str, ...]] | None = None,
 ) -> dict[str, torch.Tensor]:
-    """The outputs of the definition in float64, on the inputs' device. segment: see definition.evaluate."""
+    """The outputs of the definition in float64, on the inputs' device. segment: see definition.evaluate. declared:
+    axes of the inputs, the file's unless given."""
     names = [name for name, source in graph.outputs.items() if source is not None]
     axes = {name: sizes[name] for name in graph.axis_names if name in sizes and name not in ("NT",)}
     try:
         return evaluate(
             parsed(graph.spec),
             inputs,
-            declared=declared_axes(graph.spec),
+            declared=declared or declared_axes(graph.spec),
             outputs=names,
             params=params,
             lengths=packing.on_host() if packing else None,

@@ -20,7 +20,7 @@ from ..planning.plan import Plan
 from .budgets import FEW, Verdict, arithmetic_noise, error_of, judge, relative
 from .generate import ILL_CONDITIONED, make_cotangents
 from .head_subset import pick_heads, take_heads
-from .oracle import definition_gradients, definition_outputs
+from .oracle import definition_outputs, gradients_and_terms
 from .rounding import RHO, model_dtype
 from .staged import Subject, as_ports, gate_span, models, run_alone, run_whole, stage_case, stage_outputs, staged_values
 
@@ -161,9 +161,11 @@ def check_stage(subject: Subject, plan: Plan, step, exact: Mapping, noise: float
     return rows
 
 
-def row(subject: Subject, id, stage, name, backend, against, got, truth, model, value: str, noise: float) -> Row:
-    axes = subject.graph.values[value].axes
-    verdict = judge(got, truth, model, axes, subject.seqs, subject.call.io, noise, subject.case in ILL_CONDITIONED)
+def row(
+    subject: Subject, id, stage, name, backend, against, got, truth, model, value: str, noise: float, terms=None
+) -> Row:
+    axes, ill = subject.graph.values[value].axes, subject.case in ILL_CONDITIONED
+    verdict = judge(got, truth, model, axes, subject.seqs, subject.call.io, noise, ill, terms)
     return Row(id, stage, name, backend, against, verdict)
 
 
@@ -210,7 +212,7 @@ def check_op(
         values, sizes = whole.graph.values, whole.call.sizes
         got = {name: take_heads(x, values[names[name]].axes, heads, sizes) for name, x in got.items()}
         expected = {name: take_heads(x, values[names[name]].axes, heads, sizes) for name, x in expected.items()}
-    truth, against = truth_of(subject)
+    truth, terms, against = truth_of(subject)
 
     def chain(rounding):
         values = staged_values(subject, torch.float32, rounding)
@@ -219,7 +221,8 @@ def check_op(
     model = models(chain, truth, few_roundings=few_roundings(call))
 
     def judged(id, name, backend, against, got, right):
-        return row(subject, id, graph.name, name, backend, against, got, right, model[name], names[name], noise)
+        value, mine = names[name], terms.get(name)
+        return row(subject, id, graph.name, name, backend, against, got, right, model[name], value, noise, mine)
 
     rows = wrong_references(subject, staged, truth)
     rows += [judged("op", name, call.backend, against, got[name], right) for name, right in truth.items()]
@@ -253,21 +256,24 @@ def wrong_references(subject: Subject, staged: Mapping, truth: Mapping) -> list[
     return rows
 
 
-def truth_of(subject: Subject) -> tuple[dict[str, torch.Tensor], str]:
-    """Outputs and gradients (``d_<input>``) in float64 by the definition; by the references where the file has none."""
+def truth_of(subject: Subject) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], str]:
+    """Outputs and gradients (``d_<input>``) in float64 by the definition, by the references where the file has none;
+    for gradients that are sums over tokens, the root of their terms' squares; and what the truth is."""
     call, graph = subject.call, subject.graph
     if graph.spec.definition is None:
         values = staged_values(subject, torch.float64)
         results = {name: values[value].double() for name, value in result_values(subject).items()}
         return results, "float64 references (no definition)"
     outputs = definition_outputs(graph, subject.inputs, call.params, call.sizes, call.packing)
-    found = {name: outputs[name] for name in call.wanted}
+    found, terms = {name: outputs[name] for name in call.wanted}, {}
     if graph.gradients:
         cotangents = {name: subject.cotangents[value] for name, value in graph.cotangents.items()}
-        gradients = definition_gradients(graph, subject.inputs, cotangents, call.params, call.sizes, call.packing)
+        given = (subject.inputs, cotangents, call.params, call.sizes, call.packing)
+        gradients, of_terms = gradients_and_terms(graph, *given)
         found |= {f"d_{name}": x for name, x in gradients.items()}
+        terms = {f"d_{name}": x for name, x in of_terms.items()}
     missing = [name for name, x in found.items() if x is None]
     if missing:
         message = f"the definition leaves {', '.join(missing)} without a value for these inputs"
         raise ChunkwiseError(Diagnostic(codes.DEFINITION, message, graph.spec.definition.mark))
-    return found, "definition"
+    return found, terms, "definition"

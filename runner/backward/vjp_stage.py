@@ -42,7 +42,7 @@ def vjp_stage(stage: Stage) -> Stage:
     }
     outputs = {f"d_{name}": cotangent_port(contract.inputs[name]) for name in gradients_given(stage)}
     return Stage(
-        name=f"{stage.name}.vjp",
+        name=f"{stage.name}.vjp" if stage.vjp else f"{stage.name}.vjp (autograd)",
         file=stage.file,
         doc=f"Gradient of {stage.name}."
         if stage.vjp

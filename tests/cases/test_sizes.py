@@ -26,7 +26,7 @@ def test_e2_long_keys(name, K, V):
 def test_e4_grouped_heads(name, io):
     """K = 80, V = 96, HV = 2 H and 3 H, states too."""
     for HV in (4, 6):
-        check(op(name), inputs(op(name), io, B=1, K=80, V=96, H=2, HV=HV))
+        check(op(name), inputs(op(name), io, B=1, T=20, K=80, V=96, H=2, HV=HV))
 
 
 @pytest.mark.parametrize("H,HV", [(2, 3), (4, 2), (2, 1)])

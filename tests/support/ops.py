@@ -22,6 +22,8 @@ OPS = [*GATED, "delta_rule", "qwen3_next_gdn"]
 RAGGED = (0, 33, 0, 1, 64, 0)
 SIZES = dict(B=2, T=70, H=2, HV=4, K=48, V=80)
 """Ragged chunk, grouped heads, K different from V; K and V no powers of two."""
+LITTLE = dict(B=1, H=1, HV=2, K=24, V=16)
+"""For float32 and gradients, whose budgets take many passes, and where T is what matters."""
 
 
 @cache

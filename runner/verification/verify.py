@@ -263,7 +263,7 @@ def truth_of(subject: Subject) -> tuple[dict[str, torch.Tensor], dict[str, torch
     if graph.spec.definition is None:
         values = staged_values(subject, torch.float64)
         results = {name: values[value].double() for name, value in result_values(subject).items()}
-        return results, "float64 references (no definition)"
+        return results, {}, "float64 references (no definition)"
     outputs = definition_outputs(graph, subject.inputs, call.params, call.sizes, call.packing)
     found, terms = {name: outputs[name] for name in call.wanted}, {}
     if graph.gradients:

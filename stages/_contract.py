@@ -29,6 +29,7 @@ class Port:
     where: a value law (``_laws.parse``), a requirement on an input, a promise on an output; an output's
         promise may lean on the inputs' requirements.
     optional: an input that may be absent, or an output that is absent with its cause.
+    mutates: of an output, the input that it is written over: the same shape, dtype and unit, and one tensor.
     doc: one line for the generated documentation.
     """
 
@@ -37,6 +38,7 @@ class Port:
     unit: str | None = None
     where: str | None = None
     optional: bool = False
+    mutates: str | None = None
     doc: str = ""
 
     @property
@@ -61,6 +63,11 @@ class Contract:
     requires: tuple[str, ...] = ()
     flops: str = "0"
     presence: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
+
+    @property
+    def mutated(self) -> Mapping[str, str]:
+        """Output -> the input that it is written over."""
+        return {name: port.mutates for name, port in self.outputs.items() if port.mutates}
 
 
 Config = Mapping[str, int]

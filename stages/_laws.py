@@ -6,6 +6,7 @@
     non_increasing(T in chunk)                starts at 0 or below and never rises along T inside a chunk
     retention_slopes(HV)                      log(1 - 2^(-5 - h)) for value head h
     lightning_slopes(HV)                      -(8 / HV) (1 - layer / layers) h for value head h of some layer
+    slots                                     row numbers, no two the same, or -1 for none
 
 One law serves three times: it shapes generated inputs (``sample``), finds a violation at run time
 (``violations``), and stands in the documentation (``Law.words``).
@@ -29,7 +30,7 @@ NUMBER = r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
 
 @dataclass(frozen=True)
 class Law:
-    """kind: interval, unit_norm, non_increasing or one of SLOPES. axis: what all but intervals speak of."""
+    """kind: interval, unit_norm, non_increasing, slots or one of SLOPES. axis: what all but intervals speak of."""
 
     kind: str
     text: str
@@ -44,6 +45,8 @@ class Law:
             return f"every value is {self.text}" if ".." not in self.text else f"every value lies in {self.text}"
         if self.kind == "unit_norm":
             return f"the L2 norm over {self.axis} is 1 (0 for a padding row)"
+        if self.kind == "slots":
+            return "each is a row number that no other has, or -1"
         if self.kind in SLOPES:
             return f"the value is {SLOPES[self.kind][0].format(HV=self.axis)} at place h of {self.axis}"
         return f"along {self.axis} inside a chunk, values start at 0 or below and never rise"
@@ -72,13 +75,15 @@ def parse(text: str) -> Law | None:
         return Law("unit_norm", text, axis=found[1])
     if found := re.fullmatch(r"non_increasing\((\w+) in chunk\)", text):
         return Law("non_increasing", text, axis=found[1])
+    if text == "slots":
+        return Law("slots", text)
     if found := re.fullmatch(rf"({'|'.join(SLOPES)})\((\w+)\)", text):
         return Law(found[1], text, axis=found[2])
     return None
 
 
 FORMS = (
-    "<= x", ">= x", "> x", "x..y", "unit_norm(AXIS)", "non_increasing(AXIS in chunk)",
+    "<= x", ">= x", "> x", "x..y", "unit_norm(AXIS)", "non_increasing(AXIS in chunk)", "slots",
     *(f"{kind}(AXIS)" for kind in SLOPES),
 )  # fmt: skip
 
@@ -88,6 +93,8 @@ def violations(law: Law, x: torch.Tensor, axes: tuple[str, ...], C: int) -> torc
     if law.kind == "interval":
         above = x > law.low if law.open_low else x >= law.low
         return ~(above & (x <= law.high))
+    if law.kind == "slots":
+        return (x < -1) | ((x[:, None] == x) & (x >= 0)).sum(1).gt(1)
     dim = axes.index(law.axis)
     if law.kind == "unit_norm":
         slack = 4 * torch.finfo(x.dtype).eps
@@ -103,6 +110,9 @@ def violations(law: Law, x: torch.Tensor, axes: tuple[str, ...], C: int) -> torc
 
 def sample(law: Law, noise: torch.Tensor, axes: tuple[str, ...]) -> torch.Tensor:
     """Values that keep the law, shaped from standard normal noise [axes]."""
+    if law.kind == "slots":
+        # fewer rows than sequences are never generated, so that a rank is a row
+        return torch.where(noise > 1, -1.0, noise.argsort().argsort().to(noise.dtype))
     if law.kind in SLOPES:
         moved = noise.movedim(axes.index(law.axis), -1)
         slopes = SLOPES[law.kind][1](moved.shape[-1], device=noise.device, dtype=noise.dtype)

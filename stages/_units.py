@@ -9,6 +9,8 @@ UNITS = {
     "state/sequence_start": "the state before a sequence's first token",
     "state/sequence_end": "the state after a sequence's last token",
     "state/chunk_entry": "the state entering each chunk, before the chunk's own decay",
+    "state/slot": "the states of many sequences, each in its own row, before a call's first token and after its last",
+    "index/slot": "the row of the states that a sequence owns; -1 for a sequence that is to be skipped",
     "gram/strict_lower/gated": "A[i, j] = beta_i <k_i, k_j> 2^(g_i - g_j) for j < i in the chunk, else 0",
     "gram/strict_lower/ungated": "A[i, j] = beta_i <k_i, k_j> for j < i in the chunk, else 0",
     "gram/unit_lower_inverse/gated": "(I + A)^-1 of the gated strict lower Gram matrix",

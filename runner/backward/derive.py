@@ -27,6 +27,8 @@ def derive(
     none in ``cotangents``. Raises ChunkwiseError where a gradient
     would have to pass a port that a stage's vjp does not cover.
     """
+    if graph.mutated:
+        raise ChunkwiseError(no_gradients(graph))
     walk = Walk(graph, wanted, cotangents)
     for node in reversed(list(graph.nodes.values())):
         walk.visit(node)
@@ -54,6 +56,13 @@ def derive(
         gradients={name: total for name, total in totals.items() if total is not None},
         kept=tuple(kept),
     )
+
+
+def no_gradients(graph: Graph) -> Diagnostic:
+    over = next(iter(graph.mutated.values()))
+    message = f"{graph.name} writes over {over}, so it has no gradients"
+    help = "train with the pipeline of the chunked form, or call under torch.no_grad()"
+    return Diagnostic(codes.NO_GRADIENT, message, graph.inputs[over].mark, help=help)
 
 
 def active_values(graph: Graph, wanted: Collection[str]) -> set[str]:

@@ -73,7 +73,7 @@ class Op:
     outputs: names of the outputs wanted (all by default); the others are neither computed nor stored.
 
     Returns a named tuple of the outputs; None where not wanted or where a missing input leaves nothing to say.
-    Inputs are never written. Runs on the tensors' device and current stream.
+    Inputs are never written, but for those that the file marks ``mutates``. Runs on the tensors' device and current stream.
     """
 
     def __init__(self, spec, stages, backend: str = "auto", memory_budget: int | None = None):
@@ -158,9 +158,13 @@ class Op:
         """One call with everything checked, before anything is launched."""
         tensors, params = self.split(given)
         graph, io, device, sizes = self.read(tensors)
-        wanted = {name: value for name, value in graph.outputs.items() if value and name in self.wanted(outputs)}
+        asked = self.wanted(outputs)
+        wanted = {
+            name: value for name, value in graph.outputs.items() if value and (name in asked or value in graph.mutated)
+        }
         call = self.call(graph, tensors, params, sizes, cu_seqlens, seqlens, io, device, wanted)
         check_state_count(graph, tensors, call.sizes)
+        check_written(graph, tensors, call.sizes)
         return call
 
     def read(self, tensors: Mapping) -> tuple[Graph, torch.dtype, torch.device, dict[str, int]]:
@@ -360,3 +364,15 @@ def check_state_count(graph: Graph, tensors, sizes: Mapping[str, int]) -> None:
         if x is not None and "N" in axes and x.shape[axes.index("N")] != sizes["N"]:
             message = f"has {x.shape[axes.index('N')]} states, and the number of sequences is {sizes['N']}"
             raise ChunkwiseError(wrong(graph.inputs[name], message))
+
+
+def check_written(graph: Graph, tensors, sizes: Mapping[str, int]) -> None:
+    """What is written over is written where it lies, and every sequence has a row there."""
+    for name in graph.mutated.values():
+        x, entry = tensors[name], graph.spec.inputs[name]
+        if readable(x) is not x:
+            message = "is written over, so it must be contiguous and start at a multiple of 16 bytes"
+            raise ChunkwiseError(wrong(graph.inputs[name], message, "keep the states in one tensor of their own"))
+        if entry.slots and tensors[entry.slots.value] is None and x.shape[0] < sizes["N"]:
+            message = f"has {x.shape[0]} rows for {sizes['N']} sequences"
+            raise ChunkwiseError(wrong(graph.inputs[name], message, f"pass {entry.slots.value}: which row is whose"))

@@ -46,22 +46,31 @@ class LibraryOp:
         self.inputs, self.params = tuple(op.spec.inputs), tuple(op.spec.params)
         self.required = tuple(each for each, entry in op.spec.inputs.items() if not entry.optional)
         self.trained = tuple(each for each in self.inputs if op.whole.inputs[each].dtype != "int")
-        outputs = op.whole.outputs
-        kept = may_be_kept(op.whole) if op.memory_budget is None else []
+        self.mutated = {name: op.whole.mutated[v] for name, v in op.whole.outputs.items() if v in op.whole.mutated}
+        outputs = {name: value for name, value in op.whole.outputs.items() if name not in self.mutated}
+        kept = may_be_kept(op.whole) if op.memory_budget is None and not self.mutated else []
         self.values = tuple(dict.fromkeys([*outputs.values(), *kept]))
         self.first = {source: next(o for o in outputs if outputs[o] == source) for source in outputs.values()}
         self.sources = tuple(
             (output, self.values.index(source), len(op.whole.values[source].axes)) for output, source in outputs.items()
         )
         self.forward = define(name, self.schema(), self.run, self.fake)
+        if self.mutated:
+            return  # PyTorch takes no derivative of an op that writes over its inputs, and neither do we
         self.backward = define(f"{name}_backward", self.backward_schema(), self.run_backward, self.fake_backward)
         torch.library.register_autograd(f"chunkwise::{name}", self.derivative, setup_context=self.keep, lib=_library)
 
     def schema(self) -> str:
-        tensors = [f"Tensor{'' if name in self.required else '?'} {name}" for name in self.inputs]
+        tensors = [f"{self.argument(name)} {name}" for name in self.inputs]
         params = [f"float? {name}" for name in self.params]
         rest = ["str[] _outputs", "str[] _gradients"]
         return f"({', '.join([*tensors, *params, *LENGTHS, *rest])}) -> {returns(len(self.values))}"
+
+    def argument(self, name: str) -> str:
+        """An input's type in the schema; the mark says that the op writes over it."""
+        if name in self.mutated.values():
+            return f"Tensor(a{self.inputs.index(name)}!)"
+        return "Tensor" if name in self.required else "Tensor?"
 
     def backward_schema(self) -> str:
         cotangents = [f"Tensor? _d_{output}" for output in self.first.values()]
@@ -84,7 +93,8 @@ class LibraryOp:
             gradients = [name for name, x in zip(self.inputs, tensors) if x is not None and x.requires_grad]
         found = self.forward(*tensors, *params, cu_seqlens, lengths, seqlens, names, gradients)
         found = found if len(self.values) > 1 else (found,)
-        return {name: found[at] for name, at, rank in self.sources if name in names and found[at].dim() == rank}
+        results = {name: found[at] for name, at, rank in self.sources if name in names and found[at].dim() == rank}
+        return results | {name: given[over] for name, over in self.mutated.items()}
 
     def check_names(self, given: Mapping, outputs) -> None:
         """The mistakes that no op could be called with; the compiler shows a TypeError's text, but not our errors."""
@@ -117,7 +127,7 @@ class LibraryOp:
         tensors, _, cu_seqlens, seqlens, outputs, gradients = self.read(args)
         graph, io, _, sizes = self.op.read(tensors)
         sizes, joint = complete(graph, sizes, count(cu_seqlens, seqlens)), self.joint(graph, gradients, outputs)
-        found = {graph.outputs[name] for name in outputs} | set(joint.kept)
+        found = ({graph.outputs[name] for name in outputs} | set(joint.kept)) - set(graph.mutated)
         like = next(x for x in tensors.values() if x is not None)
         return packed(
             like.new_empty(shape(graph.values[name].axes, sizes), dtype=port_dtype(graph.values[name].dtype, io))
@@ -140,6 +150,8 @@ class LibraryOp:
 
     def joint(self, graph: Graph, gradients, outputs) -> Graph:
         """Which stages a memory budget would have rebuilt depends on sizes, and those are symbols here: all of them."""
+        if self.mutated:
+            return graph
         there = [name for name in outputs if graph.outputs[name]]
         rebuilt = None if self.op.memory_budget is None else frozenset(self.op.whole.nodes)
         return self.op.joint_graph(graph.absent, frozenset(gradients), frozenset(there), rebuilt)

@@ -116,6 +116,8 @@ def input_sizes(graph: Graph, base: Mapping[str, int], axes: Mapping[str, int], 
     sizes.update(axes)
     if "H" in axes and "HV" not in axes and "HV" in sizes:
         sizes["HV"] = sizes["H"]
+    if "SLOTS" in known and "B" in sizes:
+        sizes.setdefault("SLOTS", (len(seqlens) if seqlens is not None else sizes["B"]) + 1)
     needed = {axis for value in graph.inputs.values() for axis in value.axes if isinstance(axis, str)}
     missing = sorted(needed - {"N", *sizes, *graph.spec.axes})
     if missing:

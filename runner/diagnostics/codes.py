@@ -55,6 +55,7 @@ UNIT = "CW304"
 LAW = "CW305"
 CONSTRAINT = "CW306"
 AXIS_SIZE = "CW307"
+MUTATION = "CW320"
 
 EXPRESSION = "CW401"
 UNKNOWN_NAME = "CW402"
@@ -137,6 +138,7 @@ CODES = {
     LAW: Code("value law not implied", REFUSED),
     CONSTRAINT: Code("constraint broken", REFUSED),
     AXIS_SIZE: Code("axis without a size", REFUSED),
+    MUTATION: Code("written over unannounced", REFUSED),
     EXPRESSION: Code("expression syntax", REFUSED),
     UNKNOWN_NAME: Code("unknown name in an expression", REFUSED),
     EXPRESSION_LIMIT: Code("expression beyond a limit", REFUSED),

@@ -231,6 +231,12 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
         "inputs: {x: B T HV}                       # and no C, which the stage needs",
         "Add axes: {C: 64} to the file, or pass --axes C=64.",
     ),
+    codes.MUTATION: (
+        "A stage writes an output over one of its inputs. The file says so (mutates: true), nothing else reads that "
+        "input, and the new values are an output of the pipeline.",
+        "inputs:\n  state: {shape: SLOTS HV K V, dtype: f32, unit: state/slot}      # a decode stage writes over it",
+        "Add mutates: true to the input, or use a stage that returns a new state.",
+    ),
     codes.EXPRESSION: (
         "The text does not follow the expression grammar: numbers, names, + - * / ** %, @, comparisons, & and calls "
         "of the listed functions. Nothing is evaluated as Python.",

@@ -10,6 +10,7 @@ from ..loading.spec import InputSpec, PipelineSpec, StageSpec
 from ..stage_files.stage_library import Stage
 from ..verification.oracle import definition_errors
 from .graph import Graph, Node, Term, Value
+from .mutation import mutation_errors
 from .unify import GLOBAL_AXES, Bindings, match_stage, output_value
 from .wire import run_order, wiring_errors
 
@@ -23,9 +24,11 @@ def build_graph(spec: PipelineSpec, stages: Mapping[str, Stage], absent: frozens
         for stage_id in run_order(spec):
             builder.add(spec.stages[stage_id])
     found += builder.found
+    graph = builder.graph()
+    found = found or mutation_errors(graph)
     if found:
         raise ChunkwiseError(*by_place(found))
-    return builder.graph()
+    return graph
 
 
 def check_graphs(spec: PipelineSpec, stages: Mapping[str, Stage]) -> Graph:

@@ -86,6 +86,16 @@ class Graph:
     def name(self) -> str:
         return self.spec.name
 
+    @cached_property
+    def mutated(self) -> Mapping[str, str]:
+        """Value -> the input that it is written over."""
+        return {
+            node.outputs[port]: node.inputs[over]
+            for node in self.nodes.values()
+            for port, over in node.stage.contract.mutated.items()
+            if port in node.outputs
+        }
+
     @property
     def axis_names(self) -> tuple[str, ...]:
         """Every axis name of the graph, in order of appearance."""

@@ -136,6 +136,8 @@ def input_spec(entry: Entry) -> InputSpec:
         where=written_list(entry.value, "where"),
         optional=flag(keys, "optional"),
         default=written(keys["default"].value) if "default" in keys else None,
+        mutates=flag(keys, "mutates"),
+        slots=written(keys["slots"].value) if "slots" in keys else None,
         doc=text(keys, "doc"),
     )
 

@@ -17,7 +17,11 @@ class Written:
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One entry of ``inputs``. shape: axis names or integers. dtype: io, f32 or int. default: for an absent one."""
+    """One entry of ``inputs``.
+
+    shape: axis names or integers. dtype: io, f32 or int. default: for an absent one. mutates: whether a call writes
+    over it. slots: the input that says which row of this one belongs to each sequence.
+    """
 
     name: str
     mark: Mark
@@ -30,6 +34,8 @@ class InputSpec:
     where: tuple[Written, ...] = ()
     optional: bool = False
     default: Written | None = None
+    mutates: bool = False
+    slots: Written | None = None
     doc: str = ""
 
 

@@ -161,6 +161,8 @@ SOURCE = Rule(
     examples=("q", "cumsum.y"),
 )
 
+INPUT_NAME = Rule("the name of an input", BAD_NAME, WORD)
+
 INPUT = Table(
     {
         "shape": Key("axis names and sizes with spaces between, outermost first", SHAPE, required=True),
@@ -169,6 +171,8 @@ INPUT = Table(
         "where": Key("what holds of every value: one law or a list", Many(LAW, single=True)),
         "optional": Key("whether a call may leave it out", Flag()),
         "default": Key("the value that an absent optional input stands for in the definition", NUMBER),
+        "mutates": Key("whether a call writes its new values over it", Flag()),
+        "slots": Key("the input that names each sequence's row of this one; -1 skips a sequence", INPUT_NAME),
         "doc": Key("one line for the documentation", TEXT),
     },
     short="shape",

@@ -83,6 +83,7 @@ def prepare(
     inputs = {port: values.get(name) if name else None for port, name in step.node.inputs.items()}
     keywords = {**step.axes, **node_parameters(step.node, plan.sizes, params)}
     outputs = allocate(step.outputs, plan.device, make)
+    outputs |= {port: inputs[over] for port, over in step.node.stage.contract.mutated.items()}
     if step.launcher is None:
         return outputs, lambda: fill_by_reference(step, plan, inputs, keywords, seqs, outputs)
     scratch = allocate(step.scratch, plan.device, make)

@@ -28,7 +28,7 @@ class Buffer:
 class Step:
     """One node, ready to run. launcher None means the reference; why says why when a kernel was asked for.
 
-    outputs: port -> buffer, or None when nobody reads it. scratch: name -> buffer. release: values that are
+    outputs: port -> buffer; None when nobody reads it, or when it is written over an input. scratch: name -> buffer. release: values that are
     not read after this step.
     """
 
@@ -88,7 +88,7 @@ def make_plan(
     found = size_errors(graph, sizes)
     if found:
         raise ChunkwiseError(*found)
-    needed = needed_values(graph, set(results.values()), set(given))
+    needed = needed_values(graph, {*results.values(), *graph.mutated}, set(given))
     nodes = [node for node in graph.nodes.values() if needed & (set(node.outputs.values()) - set(given))]
     last_reader = {name: node.id for node in nodes for name in node.inputs.values() if name}
     steps, kept = [], set(results.values())
@@ -120,8 +120,10 @@ def make_step(graph: Graph, node: Node, sizes, io, backend, device, needed: set[
     launcher, why = choose(node, axes, backend, device)
     config = launcher.configs(axes, device_class(device))[0] if launcher else {}
     outputs = {
-        port: buffer_of(graph.values[node.outputs[port]], sizes, io) if node.outputs.get(port) in needed else None
-        for port in node.stage.contract.outputs
+        port: buffer_of(graph.values[node.outputs[port]], sizes, io)
+        if node.outputs.get(port) in needed and not declared.mutates
+        else None
+        for port, declared in node.stage.contract.outputs.items()
     }
     scratch = (
         {name: scratch_buffer(port, {**axes, **config}, io) for name, port in launcher.scratch.items()}

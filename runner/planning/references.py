@@ -44,20 +44,42 @@ def over_sequences(
     An output without a token, chunk or sequence axis (a gradient of a per-head constant) is summed.
     """
     parts, start, slot = [], 0, 0
-    contract = node.stage.contract
+    contract, held = node.stage.contract, dict(inputs)
     for n, length in enumerate(seqs.lengths):
         slots = -(-length // seqs.C)
         place = {"T": (start, length), "NT": (slot, slots), "N": (n, 1)}
-        cut = {name: take(x, axes_of(node, contract.inputs[name]), place) for name, x in inputs.items()}
+        cut = {name: take(x, axes_of(node, contract.inputs[name]), place) for name, x in held.items()}
+        cut |= own_rows(node, held, n)
         own = {axis: place[term][1] for axis, term in node.axes.items() if term in place}
         parts.append(call_reference(node, cut, named, {**keywords, **own}))
+        held |= written_over(node, held, parts[-1], n)
         start, slot = start + length, slot + slots
     rest = {"T": seqs.T - start, "NT": seqs.NT - slot, "N": 0}
     return {
         name: join([part[name] for part in parts], axes_of(node, port), rest)
         for name, port in contract.outputs.items()
-        if name in parts[0]
-    }
+        if name in parts[0] and not port.mutates
+    } | {name: held[over] for name, over in contract.mutated.items()}
+
+
+def indexed(node: Node, inputs: Tensors) -> bool:
+    """Whether rows of states are named by an input; else sequence n owns row n."""
+    indices = (name for name, port in node.stage.contract.inputs.items() if port.unit == "index/slot")
+    return any(inputs.get(name) is not None for name in indices)
+
+
+def own_rows(node: Node, held: Tensors, n: int) -> Tensors:
+    """The states that sequence n may read: all where an input names its row, its own row otherwise."""
+    states = node.stage.contract.mutated.values()
+    return {name: held[name] if indexed(node, held) else held[name][n : n + 1] for name in states}
+
+
+def written_over(node: Node, held: Tensors, outputs: Tensors, n: int) -> Tensors:
+    """The states after sequence n."""
+    found = {over: outputs[name] for name, over in node.stage.contract.mutated.items()}
+    if indexed(node, held):
+        return found
+    return {over: torch.cat([held[over][:n], x, held[over][n + 1 :]]) for over, x in found.items()}
 
 
 def axes_of(node: Node, port) -> tuple:

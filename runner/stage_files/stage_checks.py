@@ -43,7 +43,7 @@ def contract_errors(name: str, contract: Contract, source: StageSource) -> list[
                 if error := check(f"{name}.{port_name}", port, contract):
                     code, message, help = error
                     errors.append(Diagnostic(code, message, where, help=help))
-    return errors + presence_errors(name, contract, source)
+    return errors + presence_errors(name, contract, source) + mutation_errors(name, contract, source)
 
 
 def kind_errors(name: str, contract: Contract, source: StageSource) -> list[Diagnostic]:
@@ -76,6 +76,20 @@ def name_errors(name: str, contract: Contract, source: StageSource) -> list[Diag
                 message = f"{name}: {each} stands in {seen[each]} and in {section}"
                 errors.append(Diagnostic(STAGE_CONTRACT, message, mark))
             seen.setdefault(each, section)
+    return errors
+
+
+def mutation_errors(name: str, contract: Contract, source: StageSource) -> list[Diagnostic]:
+    """An output is written over an input of its own shape, dtype and unit, and no two over the same."""
+    errors, taken = [], set()
+    for output, over in contract.mutated.items():
+        port, target = contract.outputs[output], contract.inputs.get(over)
+        same = target and (port.shape, port.dtype, port.unit) == (target.shape, target.dtype, target.unit)
+        if not same or over in taken:
+            why = "another output is too" if over in taken else "which is no input of the same shape, dtype and unit"
+            message = f"{name}: {output} is written over {over}, {why}"
+            errors.append(Diagnostic(STAGE_CONTRACT, message, source.contract_key("outputs", output)))
+        taken.add(over)
     return errors
 
 

@@ -131,7 +131,7 @@ def worst_slices(error, truth, errors, axes, seqs: Seqs, rho: float) -> tuple[fl
 
 def slice_norms(x: torch.Tensor, axes: tuple, seqs: Seqs) -> torch.Tensor:
     """L2 norm of every (sequence x head x chunk); states have no chunk axis, constants no sequence."""
-    keep = [dim for dim, axis in enumerate(axes) if axis in ("B", "N", "T", "NT", "H", "HV")]
+    keep = [dim for dim, axis in enumerate(axes) if axis in ("B", "N", "SLOTS", "T", "NT", "H", "HV")]
     drop = [dim for dim in range(x.dim()) if dim not in keep]
     squares = x.square().sum(drop) if drop else x.square()
     kept = [axes[dim] for dim in keep]

@@ -12,6 +12,7 @@ from ..diagnostics.marks import Mark
 from ..graphs.graph import Graph
 from ..loading.spec import DefinitionSpec, PipelineSpec, Written
 from ..planning.sequences import Packing
+from .slots import per_sequence_axes, put_back, taken
 
 
 def block(spec: DefinitionSpec) -> dict:
@@ -60,7 +61,7 @@ def gradients_and_terms(
 
     Such a gradient is a sum over tokens, and its terms may cancel; their rounding errors add up like that root.
     """
-    declared, leaves = dict(declared_axes(graph.spec)), {}
+    declared, leaves = dict(per_sequence_axes(graph.spec)), {}
     shared = [name for name in graph.gradients if "T" in sizes and not {"B", "N", "T"} & set(declared[name])]
     for name in graph.gradients:
         leaf = inputs[name].detach().double()
@@ -83,10 +84,6 @@ def gradients_and_terms(
     return gradients | {name: gradients[name].sum((0, 1)) for name in shared}, terms
 
 
-def declared_axes(spec: PipelineSpec) -> dict[str, tuple[str, ...]]:
-    return {name: entry.shape for name, entry in spec.inputs.items()}
-
-
 def defaults(spec: PipelineSpec) -> dict[str, float]:
     return {name: float(entry.default.value) for name, entry in spec.inputs.items() if entry.default is not None}
 
@@ -99,7 +96,7 @@ def definition_errors(spec: PipelineSpec) -> list[Diagnostic]:
         definition = parsed(spec)
         optional = [name for name, entry in spec.inputs.items() if entry.optional]
         axes, params = tuple(spec.axes), tuple(spec.params)
-        typecheck(definition, declared_axes(spec), axes, params, optional, tuple(defaults(spec)))
+        typecheck(definition, per_sequence_axes(spec), axes, params, optional, tuple(defaults(spec)))
     except ChunkwiseError as error:
         return list(error.diagnostics)
     except DefinitionError as error:
@@ -124,12 +121,13 @@ def definition_outputs(
     """The outputs of the definition in float64, on the inputs' device. segment: see definition.evaluate. declared:
     axes of the inputs, the file's unless given."""
     names = [name for name, source in graph.outputs.items() if source is not None]
+    own = taken(graph.spec, inputs, sizes.get("N", 0))
     axes = {name: sizes[name] for name in graph.axis_names if name in sizes and name not in ("NT",)}
     try:
-        return evaluate(
+        outputs = evaluate(
             parsed(graph.spec),
-            inputs,
-            declared=declared or declared_axes(graph.spec),
+            own,
+            declared=declared or per_sequence_axes(graph.spec),
             outputs=names,
             params=params,
             lengths=packing.on_host() if packing else None,
@@ -139,3 +137,4 @@ def definition_outputs(
         )
     except DefinitionError as error:
         raise ChunkwiseError(*map(diagnostic, error.problems)) from None
+    return put_back(graph, inputs, outputs, sizes, packing)

@@ -157,18 +157,25 @@ def run_alone(subject: Subject, plan: Plan, case: StageCase) -> dict[str, torch.
     names = {name: name for name in node.outputs.values()}
     given = [name for name in node.inputs.values() if name]
     alone = make_plan(single, plan.sizes, plan.io, plan.backend, plan.device, names, given)
-    values = {node.inputs[port]: x for port, x in case.inputs.items() if node.inputs[port]}
+    values = unshared(graph, {node.inputs[port]: x for port, x in case.inputs.items() if node.inputs[port]})
     outputs, run = prepare(alone.steps[0], alone, values, subject.call.params, subject.seqs, nan_filled)
     run()
     return outputs
 
 
+def unshared(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> dict[str, torch.Tensor | None]:
+    """The tensors, with copies of those that a run writes over: what verification holds stays as it came in."""
+    written = graph.mutated.values()
+    return {name: x.clone() if x is not None and name in written else x for name, x in tensors.items()}
+
+
 def run_whole(subject: Subject) -> dict[str, torch.Tensor]:
     """Outputs by name and gradients by ``d_<input>``, by the call's back end, into buffers full of nan."""
     call, forward = subject.call, subject.plans[0]
-    results = execute(forward, subject.inputs, call.params, call.seqs, make=nan_filled)
+    inputs = unshared(subject.graph, subject.inputs)
+    results = execute(forward, inputs, call.params, call.seqs, make=nan_filled)
     if len(subject.plans) == 1:
         return results
-    values = {**subject.inputs, **subject.cotangents, **{name: results[name] for name in subject.graph.kept}}
+    values = {**inputs, **subject.cotangents, **{name: results[name] for name in subject.graph.kept}}
     gradients = execute(subject.plans[1], values, call.params, call.seqs, make=nan_filled)
     return {**results, **{f"d_{name}": x for name, x in gradients.items()}}

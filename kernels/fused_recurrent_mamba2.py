@@ -16,7 +16,7 @@ def fused_recurrent_mamba2_kernel(
 ):  # fmt: skip
     """BV columns of one sequence's and head's state through its tokens.
 
-        d = softplus(dt + dt_bias)        S <- exp(-d exp(A_log)) S + b^T (d x)        o = c S + d_skip x
+    d = softplus(dt + dt_bias)        S <- exp(-d exp(A_log)) S + b^T (d x)        o = c S + d_skip x
     """
     NV: tl.constexpr = (V + BV - 1) // BV
     pid = tl.program_id(0).to(tl.int64)

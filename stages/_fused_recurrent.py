@@ -19,7 +19,7 @@ NEW_STATES = {"new_state": Port("SLOTS HV K V", F32, unit="state/slot", mutates=
 
 
 def recurrence(q, k, v, decay, beta, state, scale):
-    """o [B, T, HV, V] and the state after the last token. decay: the factor of the state, [B, T, HV, K or 1], or None."""
+    """o [B, T, HV, V] and the state after the last token. decay: the state's factor, [B, T, HV, K or 1], or None."""
     T, HV = v.shape[1:3]
     q, k = per_value_head(q, HV), per_value_head(k, HV)
     S, o = v.new_zeros(v.shape[0], HV, k.shape[-1], v.shape[-1]) if state is None else state, []

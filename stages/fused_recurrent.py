@@ -24,7 +24,6 @@ CONTRACT = Contract(
 )
 
 REPLACES = """
-inputs: q k v g g_gamma initial_state
 stages:
   cumsum: {use: chunk_local_cumsum, in: {x: g}}
   scan:   {use: chunk_h, in: {k: k, v: v, g: cumsum.y, g_gamma: g_gamma, initial_state: initial_state}}

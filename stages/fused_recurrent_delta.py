@@ -24,7 +24,6 @@ CONTRACT = Contract(
 )
 
 REPLACES = """
-inputs: q k v g beta initial_state
 stages:
   cumsum: {use: chunk_local_cumsum,   in: {x: g}}
   kkt:    {use: chunk_scaled_dot_kkt, in: {k: k, beta: beta, g: cumsum.y}}

@@ -26,7 +26,6 @@ CONTRACT = Contract(
 )
 
 REPLACES = """
-inputs: q k v g beta initial_state
 stages:
   cumsum: {use: chunk_local_cumsum_k, in: {x: g}}
   intra: {use: kda_intra, in: {q: q, k: k, beta: beta, b: cumsum.y}, with: {scale: scale}}

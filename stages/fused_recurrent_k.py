@@ -25,7 +25,6 @@ CONTRACT = Contract(
 )
 
 REPLACES = """
-inputs: q k v g initial_state
 stages:
   cumsum: {use: chunk_local_cumsum_k, in: {x: g}}
   intra:  {use: gla_intra, in: {q: q, k: k, b: cumsum.y}, with: {scale: scale}}

@@ -29,7 +29,6 @@ CONTRACT = Contract(
 )
 
 REPLACES = """
-inputs: x dt A_log b c d_skip dt_bias initial_state
 stages:
   gate:   {use: decay_gate,         in: {a: dt, A_log: A_log, dt_bias: dt_bias}}
   cumsum: {use: chunk_local_cumsum, in: {x: gate.g}}

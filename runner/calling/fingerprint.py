@@ -11,10 +11,12 @@ from ..diagnostics.marks import Mark
 
 def fingerprint(op) -> str:
     """Twelve hexadecimal digits of a function.Op: its spec without places, the stages' sources, the back end,
-    whether there is a memory budget."""
+    whether there is a memory budget, the mode."""
     used = {entry.use: op.stages[entry.use] for entry in op.spec.stages.values()}
+    if op.mode == "recurrent":
+        used |= {name: stage for name, stage in op.stages.items() if stage.pattern}
     stages = [[name, stage.reference.__module__, Path(stage.file).read_text()] for name, stage in sorted(used.items())]
-    text = json.dumps([plain(op.spec), stages, op.backend, op.memory_budget is None])
+    text = json.dumps([plain(op.spec), stages, op.backend, op.memory_budget is None, op.mode])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

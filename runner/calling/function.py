@@ -25,6 +25,7 @@ from ..planning.dtypes import IO_DTYPES, name_of, port_dtype
 from ..planning.execute import execute, readable
 from ..planning.plan import Plan, make_plan, resolve_backend
 from ..planning.sequences import Packing, read_packing, seqs_of
+from ..rewriting.recurrent import check_mode, goes_by_token, no_recurrent_form, recurrent_graph
 from ..stage_files.stage_library import find_stages
 from .autograd import differentiable, needs_autograd
 from .library_op import library_op
@@ -50,19 +51,26 @@ class LeastRecent:
 
 
 def load(
-    pipeline: str | Path, *, backend: str = "auto", stages: Sequence[str | Path] = (), memory_budget: int | None = None
+    pipeline: str | Path,
+    *,
+    backend: str = "auto",
+    stages: Sequence[str | Path] = (),
+    memory_budget: int | None = None,
+    mode: str = "auto",
 ) -> "Op":
     """The op that a pipeline file describes.
 
     pipeline: a name or file name in ``pipelines/``, or a path. backend: auto (triton on a GPU, reference
     without), triton, reference or interpret. stages: folders with stages of your own. memory_budget: bytes that
     a call may keep for its backward pass, in place of the file's ``recompute`` marks; under torch.compile, where sizes
-    have no numbers, any budget means that everything is rebuilt.
+    have no numbers, any budget means that everything is rebuilt. mode: what a call without gradients runs: auto (one
+    kernel, token by token, for sequences of at most 16 tokens, else the chunked form), chunk or recurrent; compiled
+    code, where lengths have no numbers, runs the chunked form unless mode is recurrent.
     Raises ChunkwiseError, with every error of the file.
     """
     if torch.compiler.is_dynamo_compiling():
         raise RuntimeError("error[CW601]: load inside compiled code: load the op before, and call it inside")
-    return Op(read_spec(find_pipeline(pipeline)), find_stages(stages), backend, memory_budget)
+    return Op(read_spec(find_pipeline(pipeline)), find_stages(stages), backend, memory_budget, check_mode(mode))
 
 
 class Op:
@@ -73,11 +81,13 @@ class Op:
     outputs: names of the outputs wanted (all by default); the others are neither computed nor stored.
 
     Returns a named tuple of the outputs; None where not wanted or where a missing input leaves nothing to say.
-    Inputs are never written, but for those that the file marks ``mutates``. Runs on the tensors' device and current stream.
+    Inputs are never written, but for those that the file marks ``mutates``. Runs on the tensors' device and current
+    stream.
     """
 
-    def __init__(self, spec, stages, backend: str = "auto", memory_budget: int | None = None):
+    def __init__(self, spec, stages, backend: str = "auto", memory_budget: int | None = None, mode: str = "auto"):
         self.spec, self.stages, self.backend, self.memory_budget = spec, stages, backend, memory_budget
+        self.mode = mode
         self.whole = check_graphs(spec, stages)
         self.result = namedtuple(f"{spec.name}_outputs", spec.outputs)
         self.graphs, self.plans = LeastRecent(64), LeastRecent(256)
@@ -92,8 +102,9 @@ class Op:
         return self
 
     def __reduce__(self):
-        used = {entry.use: self.stages[entry.use] for entry in self.spec.stages.values()}
-        return Op, (self.spec, used, self.backend, self.memory_budget)
+        uses = {entry.use for entry in self.spec.stages.values()}
+        used = {name: stage for name, stage in self.stages.items() if name in uses or stage.pattern}
+        return Op, (self.spec, used, self.backend, self.memory_budget, self.mode)
 
     def __call__(self, *, cu_seqlens=None, seqlens=None, outputs=None, **given):
         if torch.compiler.is_compiling():
@@ -108,14 +119,31 @@ class Op:
 
     def with_axes(self, sizes: Mapping[str, int]) -> "Op":
         """The same op with other sizes for the axes that its file fixes, e.g. ``{"C": 32}``."""
-        return Op(with_axes(self.spec, sizes), self.stages, self.backend, self.memory_budget)
+        return Op(with_axes(self.spec, sizes), self.stages, self.backend, self.memory_budget, self.mode)
+
+    def with_mode(self, mode: str) -> "Op":
+        """The same op in another mode; see load."""
+        return Op(self.spec, self.stages, self.backend, self.memory_budget, check_mode(mode))
 
     def until(self, stage: str) -> "Op":
         """The part of the op up to one stage; that stage's outputs are its outputs."""
-        return Op(until(self.spec, self.stages, stage), self.stages, self.backend, self.memory_budget)
+        return Op(until(self.spec, self.stages, stage), self.stages, self.backend, self.memory_budget, self.mode)
 
     def graph(self, absent: frozenset[str] = frozenset()) -> Graph:
         return self.graphs.get(absent, lambda: build_graph(self.spec, self.stages, absent))
+
+    def recurrent(self, absent: frozenset[str]) -> Graph | None:
+        """The graph in its recurrent form, or None where no stage can stand for its scan."""
+        return self.graphs.get(("recurrent", absent), lambda: recurrent_graph(self.graph(absent), self.stages))
+
+    def in_mode(self, graph: Graph, longest: int) -> Graph:
+        """What a call without gradients runs; longest: tokens of its longest sequence."""
+        if graph.mutated or not goes_by_token(self.mode, longest):
+            return graph
+        found = self.recurrent(graph.absent)
+        if found is None and self.mode == "recurrent":
+            raise no_recurrent_form(graph)
+        return found or graph
 
     def joint_graph(
         self,
@@ -177,6 +205,8 @@ class Op:
         packing = read_packing(cu_seqlens, seqlens, sizes, device)
         sizes = complete(graph, sizes, packing.N if packing else None)
         backend = resolve_backend(self.backend, device, io)
+        longest = max(packing.lengths, default=0) if packing else sizes.get("T", 0)
+        graph = self.in_mode(graph, longest)
         return Call(self, graph, tensors, parameters(graph, sizes, params), sizes, packing, io, device, backend, wanted)
 
     def split(self, given: Mapping) -> tuple[dict[str, torch.Tensor | None], dict[str, float]]:
@@ -232,6 +262,11 @@ class Call:
     device: torch.device
     backend: str
     wanted: Mapping[str, str]
+
+    @property
+    def mode(self) -> str:
+        """What a call without gradients runs: chunk or recurrent."""
+        return "recurrent" if any(node.replaces for node in self.graph.nodes.values()) else "chunk"
 
     @property
     def seqs(self) -> Seqs:

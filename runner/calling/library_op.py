@@ -152,6 +152,8 @@ class LibraryOp:
         """Which stages a memory budget would have rebuilt depends on sizes, and those are symbols here: all of them."""
         if self.mutated:
             return graph
+        if self.op.mode == "recurrent" and not gradients:
+            return self.op.in_mode(graph, 0)
         there = [name for name in outputs if graph.outputs[name]]
         rebuilt = None if self.op.memory_budget is None else frozenset(self.op.whole.nodes)
         return self.op.joint_graph(graph.absent, frozenset(gradients), frozenset(there), rebuilt)

@@ -12,6 +12,7 @@ from ..graphs.graph import Graph
 from ..graphs.wire import did_you_mean
 from ..planning.dtypes import IO_DTYPES
 from ..planning.plan import BACKENDS
+from ..rewriting.recurrent import MODES, SHORT
 from ..workloads import WORKLOADS
 
 
@@ -27,6 +28,7 @@ def sizes_and_machine(parser) -> None:
     parser.add_argument("--dtype", choices=IO_DTYPES, help="IO dtype (bf16 on a GPU, fp32 without)")
     parser.add_argument("--device", metavar="cpu|cuda[:N]", help="where to run (a GPU if there is one)")
     parser.add_argument("--backend", choices=BACKENDS, default="auto", help="auto: triton on a GPU, reference without")
+    parser.add_argument("--mode", choices=MODES, default="auto", help=f"auto: token by token up to T = {SHORT}")
     parser.add_argument("--seqlens", metavar="100,0,28", help="lengths of packed sequences (B = 1)")
     parser.add_argument("--inputs", metavar="FILE.safetensors", help="tensors from a file in place of generated ones")
     parser.add_argument("--seed", type=seed, default=0, metavar="N", help="seed of the generated inputs")

@@ -33,7 +33,7 @@ class CommandSubject:
 def subject(args) -> CommandSubject:
     device, axes, seqlens = pick_device(args), read_axes(args.axes), read_seqlens(args.seqlens)
     budget = read_budget(args.memory_budget)
-    op = load(args.pipeline, backend=args.backend, stages=args.stages, memory_budget=budget)
+    op = load(args.pipeline, backend=args.backend, stages=args.stages, memory_budget=budget, mode=args.mode)
     op = fixed_axes(op.until(args.until) if args.until else op, axes)
     io, notes = pick_dtype(args, device)
     if args.inputs:

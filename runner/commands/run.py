@@ -1,6 +1,7 @@
 """``run``: check, verify at a small size, time each stage and the whole op, draw the graph."""
 
 import json
+from dataclasses import replace
 
 from ..diagnostics import codes
 from ..diagnostics.errors import Diagnostic
@@ -38,7 +39,7 @@ def execute(args) -> Outcome:
         return probe_failed(what, probed)
     call = what.op.bind({**what.inputs, **what.params}, seqlens=what.seqlens)
     call.forward_plan()  # what no kernel or constraint allows is said before anything is verified
-    checked = verify_small(what, args.backward, progress)
+    checked = verify_small(replace(what, op=what.op.with_mode(call.mode)), args.backward, progress)
     if not checked.ok:
         progress.done()
         return failed(what, checked)

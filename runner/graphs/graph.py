@@ -49,7 +49,8 @@ class Node:
     """A stage at its place. inputs: port -> value name, or None when absent. outputs: port -> value name.
 
     axes: the stage's axis -> the pipeline's. params: name -> expression text over the pipeline's params and axes,
-    or a number. bound_by: axis of the stage -> the edge that fixed it, as text.
+    or a number. bound_by: axis of the stage -> the edge that fixed it, as text. replaces: the nodes of the file whose
+    work it does, where a rewrite put it there.
     """
 
     id: str
@@ -62,6 +63,7 @@ class Node:
     phase: str = "forward"
     recompute: bool = False
     bound_by: Mapping[str, str] = field(default_factory=dict)
+    replaces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,8 @@ def node_errors(graph: Graph, node: Node, port: str, source: str) -> list[Diagno
         return [Diagnostic(codes.MUTATION, message, node.mark, help="only the stage that writes it may read it")]
     if node.outputs[port] not in graph.outputs.values():
         message = f"{what}, and no output of the pipeline is {node.outputs[port]}"
-        return [Diagnostic(codes.MUTATION, message, node.mark, help=f"add new_{source}: {node.outputs[port]} to outputs")]
+        help = f"add new_{source}: {node.outputs[port]} to outputs"
+        return [Diagnostic(codes.MUTATION, message, node.mark, help=help)]
     return []
 
 

@@ -28,8 +28,8 @@ class Buffer:
 class Step:
     """One node, ready to run. launcher None means the reference; why says why when a kernel was asked for.
 
-    outputs: port -> buffer; None when nobody reads it, or when it is written over an input. scratch: name -> buffer. release: values that are
-    not read after this step.
+    outputs: port -> buffer; None when nobody reads it, or when it is written over an input. scratch: name -> buffer.
+    release: values that are not read after this step.
     """
 
     node: Node
@@ -102,8 +102,14 @@ def make_plan(
             found += error.diagnostics
     if found:
         raise ChunkwiseError(*found)
-    notes = tuple(f"{step.node.id}: {step.why}" for step in steps if step.why)
-    return Plan(graph, dict(sizes), io, backend, device, dict(results), tuple(steps), notes)
+    return Plan(graph, dict(sizes), io, backend, device, dict(results), tuple(steps), notes_of(steps))
+
+
+def notes_of(steps: Collection[Step]) -> tuple[str, ...]:
+    refused = [f"{step.node.id}: {step.why}" for step in steps if step.why]
+    nodes = [step.node for step in steps if step.node.replaces]
+    rewritten = [f"{node.id}: {node.stage.name} in place of {', '.join(node.replaces)}" for node in nodes]
+    return (*refused, *rewritten)
 
 
 def needed_values(graph: Graph, wanted: set[str], given: set[str]) -> set[str]:

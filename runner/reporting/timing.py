@@ -124,9 +124,12 @@ def stage_timing(plan: Plan, step: Step, timing: Timing) -> StageTiming:
 
 
 def moved_bytes(plan: Plan, step: Step) -> int:
-    """Each input read once, each output written once."""
-    read = [buffer_of(plan.graph.values[name], plan.sizes, plan.io) for name in step.node.inputs.values() if name]
-    return sum(map(bytes_of, read)) + sum(bytes_of(b) for b in step.outputs.values() if b)
+    """Each input read once, each output written once; of states in slots, those of this call's sequences."""
+    sizes = {**plan.sizes, "SLOTS": min(plan.sizes.get("N", 0), plan.sizes.get("SLOTS", 0))}
+    over = [name for name in step.node.outputs.values() if name in plan.graph.mutated]
+    moved = [plan.graph.values[name] for name in (*step.node.inputs.values(), *over) if name]
+    read = sum(bytes_of(buffer_of(value, sizes, plan.io)) for value in moved)
+    return read + sum(bytes_of(b) for b in step.outputs.values() if b)
 
 
 def summary(samples: list[float]) -> Timing:

@@ -35,7 +35,9 @@ GROUP = "chunkwise.stages"
 @dataclass(frozen=True, eq=False)
 class Stage:
     """One loaded stage file, or one made from it. doc: the first paragraph of its docstring. vjp: None where
-    autograd serves. is_vjp: its reference takes ``needs``, the inputs whose gradients are wanted."""
+    autograd serves. is_vjp: its reference takes ``needs``, the inputs whose gradients are wanted. pattern: the stages
+    whose work it does, as the ``stages`` and ``outputs`` of a pipeline over its own ports; None where it replaces none.
+    """
 
     name: str
     file: str
@@ -46,6 +48,7 @@ class Stage:
     vjp: Callable[..., Mapping[str, Any]] | None = None
     vjp_launchers: tuple[Launcher, ...] = ()
     is_vjp: bool = False
+    pattern: str | None = None
 
     @cached_property
     def axis_names(self) -> tuple[str, ...]:
@@ -162,6 +165,7 @@ def load_stage(candidate: Candidate) -> tuple[Stage | None, list[Diagnostic]]:
         launchers=tuple(getattr(module, "LAUNCHERS", ())),
         vjp=getattr(module, "vjp", None),
         vjp_launchers=tuple(getattr(module, "VJP_LAUNCHERS", ())),
+        pattern=getattr(module, "REPLACES", None),
     )
     return stage, []
 

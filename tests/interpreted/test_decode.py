@@ -1,0 +1,56 @@
+"""The one-kernel recurrences in the interpreter: states in slots, and the recurrent form of every pipeline."""
+
+import pytest
+import torch
+from support.ops import DECODE, PIPELINES, check, inputs, op, same_bits
+
+
+@pytest.mark.parametrize("how", [dict(B=2, T=2), dict(seqlens=(2, 0, 1))], ids=["plain", "packed"])
+@pytest.mark.parametrize("name", DECODE)
+def test_slots(name, how):
+    kernel = op(name, backend="interpret")
+    check(kernel, inputs(kernel, H=1, HV=2, K=20, V=18, SLOTS=4, **how), seqlens=how.get("seqlens"))
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_recurrent(name):
+    kernel = op(name, backend="interpret", mode="recurrent")
+    check(kernel, inputs(kernel, B=1, T=3, H=1, HV=2, K=20, V=18))
+
+
+LITTLE = dict(B=3, T=3, H=1, HV=1, K=20, V=18, SLOTS=5)
+
+
+def cut(an_op, given, axes, start, length):
+    """The inputs with these axes narrowed."""
+    found = {}
+    for name, x in given.items():
+        dims = [at for at, axis in enumerate(an_op.whole.inputs[name].axes) if axis in axes]
+        found[name] = x.narrow(dims[0], start, length) if dims else x
+    return found
+
+
+@pytest.mark.parametrize("name", DECODE)
+def test_x1_the_same_bits_in_any_batch_and_any_split(name):
+    """A batch is its members, and one call of three tokens is three calls of one."""
+    kernel = op(name, backend="interpret")
+    given = {**inputs(kernel, **LITTLE), "state_indices": torch.tensor([4, 0, 2])}
+    alone, steps = given["state"].clone(), given["state"].clone()
+    members = [kernel(**{**cut(kernel, given, ("B", "N"), n, 1), "state": alone}).o for n in range(3)]
+    tokens = [kernel(**{**cut(kernel, given, ("T",), t, 1), "state": steps}).o for t in range(3)]
+    out = kernel(**given)
+    assert same_bits(torch.cat(members), out.o) and same_bits(alone, out.new_state)
+    assert same_bits(torch.cat(tokens, dim=1), out.o) and same_bits(steps, out.new_state)
+
+
+@pytest.mark.parametrize("name", DECODE)
+def test_s7_a_sequence_without_a_slot(name):
+    kernel = op(name, backend="interpret")
+    given = {**inputs(kernel, **LITTLE), "state_indices": torch.tensor([4, -1, 5])}
+    for port, value in kernel.whole.inputs.items():
+        if "T" in value.axes:
+            given[port][1:] = float("nan")
+    given["state"][:4] = float("nan")
+    out = kernel(**given)
+    assert torch.isfinite(out.o).all() and not out.o[1:].any()
+    assert torch.isnan(out.new_state[:4]).all() and torch.isfinite(out.new_state[4]).all()

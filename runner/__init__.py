@@ -7,6 +7,14 @@
 
 from ..stages._slopes import lightning_slopes, retention_slopes
 from .calling.drop_in import chunk_delta_rule, chunk_gated_delta_rule, chunk_simple_gla
+from .calling.drop_in_recurrent import (
+    fused_recurrent_delta_rule,
+    fused_recurrent_gated_delta_rule,
+    fused_recurrent_gla,
+    fused_recurrent_lightning_attn,
+    fused_recurrent_retention,
+    fused_recurrent_simple_gla,
+)
 from .calling.drop_in_slopes import chunk_lightning_attn, chunk_retention
 from .calling.function import Op, load
 from .diagnostics.errors import ChunkwiseError, Diagnostic
@@ -20,6 +28,12 @@ __all__ = [
     "chunk_lightning_attn",
     "chunk_retention",
     "chunk_simple_gla",
+    "fused_recurrent_delta_rule",
+    "fused_recurrent_gated_delta_rule",
+    "fused_recurrent_gla",
+    "fused_recurrent_lightning_attn",
+    "fused_recurrent_retention",
+    "fused_recurrent_simple_gla",
     "lightning_slopes",
     "load",
     "retention_slopes",

@@ -32,12 +32,15 @@ REFUSED = {
     "dt_bias": "load('qwen3_next_gdn') has gate, sigmoid and normalisation in its graph",
     "use_beta_sigmoid_in_kernel": "pass beta.sigmoid()",
     "allow_neg_eigval": "pass beta as it is meant; its law is 0..1",
+    "reverse": "only from the first token to the last",
+    "gv": "the decay is per head or per channel of the keys",
+    "gk": "chunkwise.runner.fused_recurrent_kda has a decay per channel of the keys",
     "chunk_indices": "they follow from cu_seqlens; pass cu_seqlens_cpu to spare the wait for the device",
     "cp_context": "one sequence on several devices is not supported",
 }
 """Argument of fla's that has no effect here -> what to do instead."""
 
-_ops: dict[tuple[str, int], Op] = {}
+_ops: dict[tuple[str, int, str], Op] = {}
 _lock = threading.Lock()
 
 
@@ -135,10 +138,10 @@ def chunk_delta_rule(
 
 def call(
     pipeline: str, tensors: Mapping, g, scale, initial_state, output_final_state, state_v_first, cu_seqlens,
-    cu_seqlens_cpu, chunk_size, g_gamma=None,
+    cu_seqlens_cpu, chunk_size, g_gamma=None, mode="auto",
 ) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
     """One call of a pipeline on cast tensors, its state turned over where it is V-first."""
-    op = loaded(pipeline, chunk_size)
+    op = loaded(pipeline, chunk_size, mode)
     q = tensors["q"]
     io = q.dtype if isinstance(q, torch.Tensor) and q.dtype in IO_DTYPES.values() else None
     given = {name: cast(x, io) for name, x in tensors.items()}
@@ -186,20 +189,20 @@ def host_lengths(cu_seqlens_cpu) -> tuple[int, ...] | torch.Tensor | None:
     return cu_seqlens_cpu.diff() if torch.compiler.is_compiling() else tensor_lengths(cu_seqlens_cpu)
 
 
-def loaded(pipeline: str, chunk_size: int) -> Op:
+def loaded(pipeline: str, chunk_size: int, mode: str) -> Op:
     """The op with this chunk length, loaded at its first use."""
     if not isinstance(chunk_size, int) or chunk_size not in CHUNK_SIZES:
         fail(f"chunk_size must be one of {', '.join(map(str, CHUNK_SIZES))}, it is {chunk_size!r:.40}")
     # the number itself, where the compiler holds a symbol
     chunk_size = CHUNK_SIZES[CHUNK_SIZES.index(chunk_size)]
-    prepare(pipeline, chunk_size)
-    return _ops[pipeline, chunk_size]
+    prepare(pipeline, chunk_size, mode)
+    return _ops[pipeline, chunk_size, mode]
 
 
-def prepare(pipeline: str, chunk_size: int) -> None:
+def prepare(pipeline: str, chunk_size: int, mode: str) -> None:
     with _lock:
-        if (pipeline, chunk_size) not in _ops:
-            _ops[pipeline, chunk_size] = load(pipeline).with_axes({"C": chunk_size})
+        if (pipeline, chunk_size, mode) not in _ops:
+            _ops[pipeline, chunk_size, mode] = load(pipeline, mode=mode).with_axes({"C": chunk_size})
 
 
 # under torch.compile it runs while the compiler reads the code; torch.compiler.assume_constant_result sets the same

@@ -57,12 +57,16 @@ def chunk_lightning_attn(
     Differentiable. layer_idx: 0 to num_layers.
     """
     refuse(chunk_lightning_attn, others)
-    if not (isinstance(layer_idx, int) and isinstance(num_layers, int) and 0 <= layer_idx <= num_layers > 0):
-        fail(f"layer_idx must lie in 0..num_layers, it is {layer_idx!r:.40} of {num_layers!r:.40}")
+    check_layer(layer_idx, num_layers)
     return call(
         "lightning", dict(q=q, k=k, v=v), None, scale, initial_state, output_final_state, state_v_first, cu_seqlens,
         cu_seqlens_cpu, chunk_size, slopes(lightning_slopes, q, v, layer_idx, num_layers),
     )  # fmt: skip
+
+
+def check_layer(layer_idx, num_layers) -> None:
+    if not (isinstance(layer_idx, int) and isinstance(num_layers, int) and 0 <= layer_idx <= num_layers > 0):
+        fail(f"layer_idx must lie in 0..num_layers, it is {layer_idx!r:.40} of {num_layers!r:.40}")
 
 
 def slopes(make: Callable, q, v, *layer: int) -> torch.Tensor:

@@ -55,8 +55,11 @@ def entry(contract, port, absent) -> str:
     keys = [f"shape: {each.shape}", f"dtype: {each.dtype}"]
     if each.unit:
         keys.append(f"unit: {unit_of(contract, each.unit, absent)}")
-    if each.where:
-        keys.append(f'where: "{each.where}"')
+    if each.where or (port == "k" and "beta" in contract.inputs):
+        # the delta rule does not converge on long keys
+        keys.append(f'where: "{each.where or "unit_norm(K)"}"')
+    if port in contract.mutated.values():
+        keys.append("mutates: true")
     return "{" + ", ".join(keys) + "}"
 
 

@@ -10,9 +10,12 @@ from ._exp import exp_exact
 def token_rows(i_n, cu_seqlens, T):
     """(sequence i_n's first row as int64, its length)."""
     if cu_seqlens is None:
-        return i_n.to(tl.int64) * T, T
-    bos = tl.load(cu_seqlens + i_n).to(tl.int64)
-    return bos, (tl.load(cu_seqlens + i_n + 1).to(tl.int64) - bos).to(tl.int32)
+        bos = i_n.to(tl.int64) * T
+        length = T
+    else:
+        bos = tl.load(cu_seqlens + i_n).to(tl.int64)
+        length = (tl.load(cu_seqlens + i_n + 1).to(tl.int64) - bos).to(tl.int32)
+    return bos, length
 
 
 @triton.jit

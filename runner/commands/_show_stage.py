@@ -122,7 +122,7 @@ def config_text(config: Mapping[str, int]) -> str:
 
 def gradient(stage: Stage) -> str:
     if stage.vjp is None:
-        return "gradient: autograd through the reference"
+        return "gradient: autograd through the reference" if stage.gradient == "autograd" else "gradient: none"
     kernels = ", ".join(launcher.name for launcher in stage.vjp_launchers)
     return f"gradient: vjp in the file, {f'kernels: {kernels}' if kernels else 'no kernel'}"
 
@@ -156,5 +156,5 @@ def stage_document(stage: Stage) -> dict:
         "requires": list(contract.requires),
         "flops": contract.flops,
         "launchers": list(launcher_rows(stage)),
-        "gradient": "vjp" if stage.vjp else "autograd",
+        "gradient": stage.gradient,
     }

@@ -61,7 +61,7 @@ def stage_document(stage: Stage) -> dict:
         "file": stage.file,
         "summary": stage.doc,
         "kernels": [launcher.name for launcher in stage.launchers],
-        "gradient": "vjp" if stage.vjp else "autograd",
+        "gradient": stage.gradient,
         "gradient_kernels": [launcher.name for launcher in stage.vjp_launchers],
     }
 
@@ -78,7 +78,7 @@ def stage_table(stages: Iterable[Stage]):
 
 
 def stage_row(stage: Stage) -> tuple[str, ...]:
-    gradient = launcher_names(stage.vjp_launchers) if stage.vjp else "autograd"
+    gradient = launcher_names(stage.vjp_launchers) if stage.vjp else stage.gradient
     return stage.name, launcher_names(stage.launchers), gradient, stage.doc.removesuffix(":")
 
 

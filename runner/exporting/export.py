@@ -10,6 +10,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from ..calling.function import Op
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..expression import names_in, parse_expression
 from ..graphs.graph import Value
 from ..stage_files.stage_library import SHIPPED_PACKAGE
@@ -32,6 +34,8 @@ def export(op: Op, backend: str = "triton", outputs: Sequence[str] | None = None
     returns, all by default. without: optional inputs that the function does not have.
     Raises ChunkwiseError for names that the op does not have, and for stages that the file could not import.
     """
+    if op.whole.mutated:
+        raise ChunkwiseError(not_exported(op))
     form = make_form(op, backend, outputs, frozenset(without))
     stems = {name for _, name in form.modules.values()}
     names = Names({*OWN_NAMES, *stems, *form.joint.axis_names, *form.spec.axes, *form.spec.params})
@@ -45,6 +49,13 @@ def export(op: Op, backend: str = "triton", outputs: Sequence[str] | None = None
     code += ["", "", *helpers("\n".join(code))]
     top = [*head(form, names, function), *imports(form, "\n".join(code)), *constants(form, names), "", ""]
     return "\n".join([*top, *code, ""])
+
+
+def not_exported(op: Op) -> Diagnostic:
+    over = next(iter(op.whole.mutated.values()))
+    message = f"{op.spec.name} writes over {over}, and an exported file writes over none of its inputs"
+    help = f"call it through load({op.spec.name!r}), or export the pipeline of the chunked form"
+    return Diagnostic(codes.USAGE, message, op.whole.inputs[over].mark, help=help)
 
 
 def signature(form: Form, names: Names) -> list[str]:

@@ -50,6 +50,11 @@ class Stage:
     is_vjp: bool = False
     pattern: str | None = None
 
+    @property
+    def gradient(self) -> str:
+        """Where the gradient comes from: vjp (the file's), autograd (through the reference) or none."""
+        return "vjp" if self.vjp else "none" if self.contract.mutated else "autograd"
+
     @cached_property
     def axis_names(self) -> tuple[str, ...]:
         """Every axis of the contract, in order of appearance."""

@@ -74,7 +74,6 @@ def test_the_raw_gate_in_place_of_its_sum(document, here):
 
 
 REFUSED = {
-    "no command": ([], 2, "CW601", "the following arguments are required: COMMAND"),
     "an unknown command": (["rum"], 2, "CW601", "argument COMMAND: invalid choice: 'rum'"),
     "no pipeline": (["run"], 2, "CW601", "the following arguments are required: PIPE"),
     "an unknown option": (["run", "gated_delta", "--tokens", "3"], 2, "CW601", "unrecognized arguments: --tokens 3"),

@@ -41,6 +41,4 @@ def test_every_target_and_command_that_is_named_exists(capsys):
         for target in "".join(targets).split():
             assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
     for command in set(re.findall(r"^chunkwise ([a-z]+)|`chunkwise ([a-z]+)", README, re.MULTILINE)):
-        with pytest.raises(SystemExit) as stopped:
-            main(["".join(command), "--help"])
-        assert stopped.value.code == 0
+        assert main(["".join(command), "--help"]) == 0

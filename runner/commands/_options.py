@@ -71,6 +71,9 @@ def seed(text: str) -> int:
 
 def out_folder(out: str, pipeline: str) -> Path:
     """OUT/PIPELINE, made here and now: a place that cannot be written to is said before the work is done."""
+    if out == "-":
+        message = "--out -: this command writes several files, and stdout holds its result"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="name a folder; ./- is one called -"))
     folder = Path(out) / pipeline
     try:
         folder.mkdir(parents=True, exist_ok=True)

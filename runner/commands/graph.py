@@ -5,6 +5,7 @@ from ..drawing.draw import FORMATS, draw
 from ..graphs.sizes import complete
 from ..planning.dtypes import IO_DTYPES
 from ..reporting.outcome import Outcome
+from ..reporting.write_file import write_file
 from ._options import fixed_axes, input_sizes, out_folder, read_axes, read_seqlens, stage_folders, workload
 
 NAME = "graph"
@@ -20,7 +21,7 @@ def arguments(parser) -> None:
     parser.add_argument("--seqlens", metavar="100,0,28", help="the same, for packed sequences")
     parser.add_argument("--dtype", choices=IO_DTYPES, help="the IO dtype by name on the edges")
     parser.add_argument("--until", metavar="STAGE", help="only what this stage needs")
-    parser.add_argument("--out", default="out", metavar="DIR", help="the file goes to DIR/PIPE/; - prints it")
+    parser.add_argument("--out", default="out", metavar="DIR", help="the file is DIR/PIPE/drawing.svg; - prints it")
     stage_folders(parser)
 
 
@@ -37,8 +38,8 @@ def execute(args) -> Outcome:
     drawing = draw(graph, args.format, sizes=sizes, io_dtype=args.dtype)
     if args.out == "-":
         return Outcome({"pipeline": graph.name, "format": drawing.format, "text": drawing.text}, [drawing.text])
-    path = out_folder(args.out, graph.name) / f"graph.{drawing.suffix}"
-    path.write_text(drawing.text, encoding="utf-8", newline="\n")
+    path = out_folder(args.out, graph.name) / f"drawing.{drawing.suffix}"
+    write_file(path, drawing.text)
     notes = [f"note: {drawing.note}"] if drawing.note else []
     document = {"pipeline": graph.name, "format": drawing.format, "files": [str(path)], "notes": notes}
     return Outcome(document, [f"wrote {path}", *notes])

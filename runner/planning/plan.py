@@ -29,7 +29,7 @@ class Step:
     """One node, ready to run. launcher None means the reference; why says why when a kernel was asked for.
 
     outputs: port -> buffer, or None when nobody reads it. scratch: name -> buffer. release: values that are
-    not read after this step.
+    not read after this step. backend: the launcher's name, interpret where it is interpreted, or reference.
     """
 
     node: Node
@@ -39,11 +39,8 @@ class Step:
     outputs: Mapping[str, Buffer | None]
     scratch: Mapping[str, Buffer]
     release: tuple[str, ...]
+    backend: str
     why: str = ""
-
-    @property
-    def backend(self) -> str:
-        return self.launcher.name if self.launcher else "reference"
 
 
 @dataclass(frozen=True)
@@ -128,7 +125,8 @@ def make_step(graph: Graph, node: Node, sizes, io, backend, device, needed: set[
         if launcher
         else {}
     )
-    return Step(node, launcher, config, axes, outputs, scratch, release, why)
+    runs = ("interpret" if backend == "interpret" else launcher.name) if launcher else "reference"
+    return Step(node, launcher, config, axes, outputs, scratch, release, runs, why)
 
 
 def buffer_of(value: Value, sizes: Mapping[str, int], io: torch.dtype) -> Buffer:

@@ -2,7 +2,7 @@
 
 import threading
 from collections import OrderedDict, namedtuple
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +27,9 @@ from ..planning.plan import Plan, make_plan, resolve_backend
 from ..planning.sequences import Packing, read_packing, seqs_of
 from ..stage_files.stage_library import find_stages
 from .autograd import differentiable, needs_autograd
+from .call_help import OWN, call_help, call_signature
 from .library_op import library_op
+from .load_arguments import check_load
 
 
 class LeastRecent:
@@ -57,24 +59,17 @@ def load(
     pipeline: a name or file name in ``pipelines/``, or a path. backend: auto (triton on a GPU, reference
     without), triton, reference or interpret. stages: folders with stages of your own. memory_budget: bytes that
     a call may keep for its backward pass, in place of the file's ``recompute`` marks; under torch.compile, where sizes
-    have no numbers, any budget means that everything is rebuilt.
+    have no numbers, any budget means that everything is rebuilt. Sizes of axes that the file fixes: ``op.with_axes``.
     Raises ChunkwiseError, with every error of the file.
     """
     if torch.compiler.is_dynamo_compiling():
         raise RuntimeError("error[CW601]: load inside compiled code: load the op before, and call it inside")
+    check_load(pipeline, backend, stages, memory_budget)
     return Op(read_spec(find_pipeline(pipeline)), find_stages(stages), backend, memory_budget)
 
 
 class Op:
-    """Callable with the pipeline's inputs and params by name, plus:
-
-    cu_seqlens: [N + 1] int32 or int64, on the tensors' device, for packed sequences (B = 1).
-    seqlens: the same lengths on the host; given, nothing waits for the device.
-    outputs: names of the outputs wanted (all by default); the others are neither computed nor stored.
-
-    Returns a named tuple of the outputs; None where not wanted or where a missing input leaves nothing to say.
-    Inputs are never written. Runs on the tensors' device and current stream.
-    """
+    """A pipeline as a function. ``help(op)`` and ``inspect.signature(op)`` say what this one takes and gives."""
 
     def __init__(self, spec, stages, backend: str = "auto", memory_budget: int | None = None):
         self.spec, self.stages, self.backend, self.memory_budget = spec, stages, backend, memory_budget
@@ -82,9 +77,11 @@ class Op:
         self.result = namedtuple(f"{spec.name}_outputs", spec.outputs)
         self.graphs, self.plans = LeastRecent(64), LeastRecent(256)
         self.library = library_op(self)
+        self.__signature__ = call_signature(self.whole, self.result)
+        self.__doc__ = call_help(self.whole, Op.__call__.__doc__)
 
     def __repr__(self) -> str:
-        names = ", ".join([*self.spec.inputs, *self.spec.params, "cu_seqlens", "seqlens", "outputs"])
+        names = ", ".join([*self.spec.inputs, *self.spec.params, *OWN])
         return f"<chunkwise op {self.spec.name}({names}) -> {', '.join(self.spec.outputs)}>"
 
     def __deepcopy__(self, memo) -> "Op":
@@ -95,7 +92,19 @@ class Op:
         used = {entry.use: self.stages[entry.use] for entry in self.spec.stages.values()}
         return Op, (self.spec, used, self.backend, self.memory_budget)
 
-    def __call__(self, *, cu_seqlens=None, seqlens=None, outputs=None, **given):
+    def __call__(self, *positional, cu_seqlens=None, seqlens=None, outputs=None, **given):
+        """The op on tensors and numbers, all by name. io is one dtype for all the tensors that say so. Beside them:
+
+        cu_seqlens: [N + 1] int32 or int64, on the tensors' device, for packed sequences (B = 1).
+        seqlens: the same lengths on the host; given, nothing waits for the device.
+        outputs: names of the outputs wanted (all by default); the others are neither computed nor stored.
+
+        Returns a named tuple of the outputs; None where not wanted or where a missing input leaves nothing to say.
+        Inputs are never written. Runs on the tensors' device and current stream. What does not fit is a ChunkwiseError
+        that names it, raised before anything is launched; compiled code can only raise a TypeError with its text.
+        """
+        if positional:
+            refuse_positional(self.spec)
         if torch.compiler.is_compiling():
             results = self.library.traced(given, cu_seqlens, seqlens, outputs)
             return self.result(**{name: results.get(name) for name in self.spec.outputs})
@@ -180,7 +189,7 @@ class Op:
         found, meant = [], set()
         for name in given:
             if name not in self.spec.inputs and name not in self.spec.params:
-                known = [*self.spec.inputs, *self.spec.params, "cu_seqlens", "seqlens", "outputs"]
+                known = [*self.spec.inputs, *self.spec.params, *OWN]
                 close = nearest(name, [each for each in known if each not in given])
                 meant.add(close)
                 help = f"did you mean {close}?" if close else f"it takes {', '.join(known)}"
@@ -207,7 +216,10 @@ class Op:
         if isinstance(outputs, str):
             help = f"write outputs=[{outputs!r}]"
             raise ChunkwiseError(Diagnostic(codes.TENSOR, "outputs must be a list of names, it is a text", help=help))
-        unknown = [name for name in outputs if name not in self.spec.outputs]
+        if not isinstance(outputs, Iterable):
+            message = f"outputs must be a list of names, it is {outputs!r}"
+            raise ChunkwiseError(Diagnostic(codes.TENSOR, message, help=f"it has {', '.join(self.spec.outputs)}"))
+        unknown = [str(name) for name in outputs if name not in self.spec.outputs]
         if unknown:
             help = did_you_mean(unknown[0], self.spec.outputs) or f"it has {', '.join(self.spec.outputs)}"
             raise ChunkwiseError(Diagnostic(codes.TENSOR, f"{self.spec.name} has no output {unknown[0]}", help=help))
@@ -274,6 +286,14 @@ class Call:
         if self.op.memory_budget is None:
             return with_rebuilt()
         return with_rebuilt(self.op.recompute_choice(self))
+
+
+def refuse_positional(spec) -> None:
+    message = f"{spec.name} takes its inputs by name"
+    if torch.compiler.is_compiling():
+        raise TypeError(f"error[CW604]: {message}")
+    help = f"op({', '.join(f'{name}=...' for name, entry in spec.inputs.items() if not entry.optional)})"
+    raise ChunkwiseError(Diagnostic(codes.TENSOR, message, help=help))
 
 
 def check_tensors(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> tuple[torch.dtype, torch.device]:

@@ -14,10 +14,16 @@ from .spec import OutputSpec, PipelineSpec, StageSpec, Written
 
 
 def with_axes(spec: PipelineSpec, sizes: Mapping[str, int]) -> PipelineSpec:
-    for name in sizes:
+    if not isinstance(sizes, Mapping):
+        message = f"sizes of axes are given by name, not as {type(sizes).__name__}"
+        raise ChunkwiseError(Diagnostic(codes.BAD_AXES, message, help='op.with_axes({"C": 32})'))
+    for name, size in sizes.items():
         if name not in spec.axes:
-            help = did_you_mean(name, spec.axes) or f"those that it fixes: {', '.join(spec.axes) or 'none'}"
+            help = did_you_mean(str(name), spec.axes) or f"those that it fixes: {', '.join(spec.axes) or 'none'}"
             raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"{spec.name} fixes no axis {name}", help=help))
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            message = f"{name} = {size!r}: the size of an axis is a whole number from 1"
+            raise ChunkwiseError(Diagnostic(codes.BAD_AXES, message, spec.axes[name].mark))
     axes = {name: replace(written, value=sizes.get(name, written.value)) for name, written in spec.axes.items()}
     return replace(spec, axes=axes)
 
@@ -25,8 +31,8 @@ def with_axes(spec: PipelineSpec, sizes: Mapping[str, int]) -> PipelineSpec:
 def until(spec: PipelineSpec, stages: Mapping, stage: str) -> PipelineSpec:
     """What the outputs of one stage need; the definition, which speaks of the whole op, falls away."""
     if stage not in spec.stages:
-        help = did_you_mean(stage, spec.stages) or f"its stages are {', '.join(spec.stages)}"
-        raise ChunkwiseError(Diagnostic(codes.USAGE, f"--until: {spec.name} has no stage {stage}", help=help))
+        help = did_you_mean(str(stage), spec.stages) or f"its stages are {', '.join(spec.stages)}"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, f"{spec.name} has no stage {stage}", help=help))
     used = nx.ancestors(dependencies(spec), stage) | {stage}
     kept = {name: entry for name, entry in spec.stages.items() if name in used}
     read = {edge.source for entry in kept.values() for edge in entry.edges}

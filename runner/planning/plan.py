@@ -159,11 +159,15 @@ def choose(node: Node, axes, backend: str, device: torch.device) -> tuple[Launch
     raise ChunkwiseError(Diagnostic(codes.SIZE, message, node.mark, help=help))
 
 
-def resolve_backend(asked: str, device: torch.device, io: torch.dtype) -> str:
-    """auto is triton on a GPU and the reference without; anything else is what was asked for, or an error."""
+def check_backend(asked: str) -> None:
     if asked not in BACKENDS:
         message = f"there is no back end {asked}"
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=f"back ends are {', '.join(BACKENDS)}"))
+
+
+def resolve_backend(asked: str, device: torch.device, io: torch.dtype) -> str:
+    """auto is triton on a GPU and the reference without; anything else is what was asked for, or an error."""
+    check_backend(asked)
     backend = asked if asked != "auto" else ("triton" if device.type == "cuda" else "reference")
     if backend == "triton" and device.type != "cuda":
         message = f"the triton back end needs a GPU, the tensors are on {device.type}"

@@ -28,10 +28,21 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, allow_abbrev=False, **kwargs)
+        self.mixed = False
         self.add_argument("--json", action="store_true", help="print one JSON document on stdout")
 
     def print_help(self, file=None):
         raise HelpWanted(self.format_help())
+
+    def parse_known_args(self, args=None, namespace=None):
+        """Of a command: its options may stand between what it takes by position. argparse calls this for each half."""
+        if self.mixed or self._subparsers:
+            return super().parse_known_args(args, namespace)
+        self.mixed = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self.mixed = False
 
     def error(self, message: str):
         help = f"{self.prog} --help lists what it takes"

@@ -14,6 +14,9 @@ from ..planning.dtypes import IO_DTYPES
 from ..planning.plan import BACKENDS
 from ..workloads import WORKLOADS
 
+HEADS = "H alone sets HV too"
+"""Of --axes: grouped heads are asked for by both numbers; H = 3 beside a workload's HV = 4 would be no grouping."""
+
 
 def stage_folders(parser) -> None:
     parser.add_argument("--stages", action="append", default=[], metavar="DIR", help="a folder with stages of your own")
@@ -22,7 +25,7 @@ def stage_folders(parser) -> None:
 def sizes_and_machine(parser) -> None:
     """What run and verify share."""
     stage_folders(parser)
-    parser.add_argument("--axes", default="", metavar="B=1,T=4096", help="sizes of axes, over those of the workload")
+    parser.add_argument("--axes", default="", metavar="B=1,T=4096", help=f"sizes, over the workload's; {HEADS}")
     parser.add_argument("--workload", metavar="NAME", help=f"one of {', '.join(WORKLOADS)}")
     parser.add_argument("--dtype", choices=IO_DTYPES, help="IO dtype (bf16 on a GPU, fp32 without)")
     parser.add_argument("--device", metavar="cpu|cuda[:N]", help="where to run (a GPU if there is one)")
@@ -39,10 +42,14 @@ def backward_options(parser, help: str) -> None:
     parser.add_argument("--memory-budget", metavar="MB", help="what a call may keep for backward; the rest is rebuilt")
 
 
-def read_budget(text: str | None) -> int | None:
-    """``500`` or ``1.5`` megabytes (10^6) as bytes."""
+def read_budget(args) -> int | None:
+    """``--memory-budget 500`` or ``1.5``, megabytes (10^6), as bytes."""
+    text = args.memory_budget
     if text is None:
         return None
+    if not args.backward:
+        message = "--memory-budget has no effect without --backward: it is what a call may keep for that"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="add --backward, or leave it out"))
     if not re.fullmatch(r"\d{1,9}(\.\d{1,6})?", text):
         message = f"--memory-budget {text!r} is not a number of megabytes"
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="write --memory-budget 500"))

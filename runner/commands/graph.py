@@ -6,7 +6,7 @@ from ..graphs.sizes import complete
 from ..planning.dtypes import IO_DTYPES
 from ..reporting.outcome import Outcome
 from ..reporting.write_file import write_file
-from ._options import fixed_axes, input_sizes, out_folder, read_axes, read_seqlens, stage_folders, workload
+from ._options import HEADS, fixed_axes, input_sizes, out_folder, read_axes, read_seqlens, stage_folders, workload
 
 NAME = "graph"
 HELP = "draw the pipeline: shapes, dtypes and units on its edges, width by bytes"
@@ -16,7 +16,7 @@ def arguments(parser) -> None:
     parser.add_argument("pipeline", metavar="PIPE", help="a name in pipelines/, or a path")
     parser.add_argument("--format", choices=FORMATS, default="svg", help="svg (by default), dot or mermaid")
     parser.add_argument("--backward", action="store_true", help="with the rebuild and backward phases")
-    parser.add_argument("--axes", default="", metavar="B=1,T=4096", help="sizes in numbers on the edges")
+    parser.add_argument("--axes", default="", metavar="B=1,T=4096", help=f"sizes in numbers on the edges; {HEADS}")
     parser.add_argument("--workload", metavar="NAME", help="the same, from a named workload")
     parser.add_argument("--seqlens", metavar="100,0,28", help="the same, for packed sequences")
     parser.add_argument("--dtype", choices=IO_DTYPES, help="the IO dtype by name on the edges")

@@ -42,8 +42,19 @@ def until(spec: PipelineSpec, stages: Mapping, stage: str) -> PipelineSpec:
     }
     inputs = {name: each for name, each in spec.inputs.items() if name in read}
     part = replace(spec, stages=kept, inputs=inputs, outputs=outputs, definition=None)
+    part = replace(part, params=params_of(spec, kept))
+    part = replace(part, axes=fixed_axes_of(part, stages))
     constraints = tuple(each for each in spec.constraints if names_of(each) <= axis_names(part))
-    return replace(part, params=params_of(spec, kept), constraints=constraints)
+    return replace(part, constraints=constraints)
+
+
+def fixed_axes_of(part: PipelineSpec, stages: Mapping) -> dict[str, Written]:
+    """The fixed axes that the inputs, stages or params of a part have."""
+    used = {axis for entry in part.inputs.values() for axis in entry.shape}
+    used |= {axis for entry in part.stages.values() for axis in stages[entry.use].axis_names}
+    numbers = [*part.params.values(), *(each for entry in part.stages.values() for each in entry.params.values())]
+    used |= set().union(*map(names_of, numbers))
+    return {name: written for name, written in part.axes.items() if name in used}
 
 
 def params_of(spec: PipelineSpec, kept: Mapping[str, StageSpec]) -> dict[str, Written]:

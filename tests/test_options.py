@@ -8,6 +8,7 @@ from safetensors.torch import save_file
 from support.ops import inputs, op
 
 from chunkwise.runner.main import main
+from chunkwise.runner.planning.plan import make_plan
 
 REAL = str(Path(__file__).parents[1] / "examples" / "qwen3_next" / "gdn_layer.safetensors")
 SMALL = ("--axes", "B=1,T=20,K=16,V=16,H=1,HV=1", "--device", "cpu")
@@ -93,14 +94,22 @@ def file(tmp_path):
 
 @pytest.mark.parametrize("options, compared, left_out", [
     ([], ["o"], None),
-    (["--dtype", "fp32"], ["o"], None),
     (["--dtype", "bf16"], [], "what it expects is for its fp32 inputs and is not compared with bf16 results"),
     (["--until", "out"], [], "what it expects is of the whole op and is not compared"),
-], ids=["all of it", "its own dtype", "another dtype", "a part"])  # fmt: skip
+], ids=["all of it", "another dtype", "a part"])  # fmt: skip
 def test_what_an_inputs_file_expects_is_compared_or_said_to_be_left_out(document, file, options, compared, left_out):
     code, result = document("verify", "simple_gla", "--inputs", file, "--device", "cpu", *options)
     assert code == 0 and {each["output"] for each in result["verify"]["expected"]} == set(compared)
     assert result["notes"] == ([f"{file}: {left_out}"] if left_out else [])
+
+
+def test_rows_say_that_kernels_are_interpreted():
+    an_op = op("simple_gla")
+    call = an_op.bind(inputs(an_op, B=1, T=20, H=1, HV=1, K=16, V=16))
+    plan = make_plan(call.graph, call.sizes, call.io, "interpret", call.device, call.wanted)
+    assert {step.backend for step in plan.steps} == {"interpret"}
+    plan = make_plan(call.graph, call.sizes, call.io, "reference", call.device, call.wanted)
+    assert {step.backend for step in plan.steps} == {"reference"}
 
 
 def test_axes_says_that_heads_come_together(capsys):

@@ -12,7 +12,7 @@ from chunkwise.runner.diagnostics import codes
 from chunkwise.runner.loading import spec_keys
 from chunkwise.runner.loading.pipelines import FOLDER
 from chunkwise.runner.main import main
-from chunkwise.runner.reporting.known_bad import known_bad
+from chunkwise.runner.reporting.known_bad import known_bad, unmeasured
 from chunkwise.runner.workloads import WORKLOADS
 from chunkwise.stages._units import UNITS
 
@@ -234,12 +234,37 @@ def bare_machine(monkeypatch):
     monkeypatch.setattr(_machine.torch.cuda, "device_count", lambda: 0)
 
 
-def test_a_bare_machine_is_usable(bare_machine, chunkwise, document):
+def with_versions(monkeypatch, **versions):
+    facts = {**doctor.machine_facts(), **versions}
+    monkeypatch.setattr(doctor, "machine_facts", lambda: facts)
+
+
+def test_a_bare_machine_is_usable(bare_machine, monkeypatch, chunkwise, document):
+    with_versions(monkeypatch, triton="3.7.1", torch="2.13.0+cpu", numpy="2.4.6")
     code, out, err = chunkwise("doctor")
-    assert (code, err) == (0, "") and "no known trouble" in out
+    assert (code, err) == (0, "") and "no known trouble" in out and "not measured" not in out
     told = document("doctor")
     assert {each["name"]: each["ok"] for each in told["findings"]} == dict.fromkeys(_machine.NAMES, False)
-    assert told["environment"]["torch"] == _machine.torch.__version__
+    assert told["environment"]["torch"] == "2.13.0+cpu" and told["not_measured"] == []
+
+
+@pytest.mark.parametrize("versions", [{"triton": "9.9.9"}, {"torch": "9.9.9"}, {"triton": None}], ids=str)
+def test_versions_that_nobody_ran_are_not_called_good(bare_machine, monkeypatch, chunkwise, document, versions):
+    with_versions(monkeypatch, **{"triton": "3.7.1", "torch": "2.13.0", "numpy": "2.4.6", **versions})
+    out = chunkwise("doctor")[1]
+    assert "no known trouble" not in out and "not measured: this triton with this torch without a GPU\n" in out
+    assert document("doctor")["not_measured"] == ["without a GPU"]
+
+
+@pytest.mark.parametrize("triton, torch, majors, places", [
+    ("3.6.0", "2.11.0+cu130", {9}, []),
+    ("3.7.1", "2.13.0", {9}, ["on compute capability 9.x"]),
+    ("3.6.0", "2.11.0", {9, 10}, ["on compute capability 10.x"]),
+    ("3.6.0", "2.11.0", set(), ["without a GPU"]),
+    (None, "2.13.0", set(), ["without a GPU"]),
+])  # fmt: skip
+def test_where_versions_were_measured(triton, torch, majors, places):
+    assert unmeasured(triton, torch, majors) == places
 
 
 @pytest.mark.parametrize("need", _machine.NAMES)
@@ -263,8 +288,7 @@ def test_doctor_shows_gpus_and_known_trouble(bare_machine, monkeypatch, chunkwis
     monkeypatch.setattr(_machine.torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(_machine.torch.cuda, "get_device_properties", lambda index: h200)
     monkeypatch.setattr(_machine, "driver", lambda: "580.159.03")
-    facts = {**doctor.machine_facts(), "triton": "3.6.0", "numpy": "2.5.2"}
-    monkeypatch.setattr(doctor, "machine_facts", lambda: facts)
+    with_versions(monkeypatch, triton="3.6.0", torch="2.11.0", numpy="2.5.2")
     code, out, _ = chunkwise("doctor", "--need", "gpu")
     assert code == 0
     assert "NVIDIA H200, compute capability 9.0, 150000 MB, driver 580.159.03" in out

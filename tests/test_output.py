@@ -67,6 +67,15 @@ def test_a_file_that_cannot_be_written(command, here):
     assert err.startswith("error[CW704]: out/simple_gla/drawing.dot cannot be written: Is a directory\nhelp: ")
 
 
+@pytest.mark.parametrize("name", ["run", "graph"])
+def test_a_folder_that_takes_no_files_is_said_before_any_work(command, monkeypatch, name):
+    """As a read-only folder is for anyone but root."""
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    code, out, err = command(name, "simple_gla", "--out", "there")
+    assert (code, out) == (2, "")
+    assert err.startswith("error[CW601]: --out there: there/simple_gla cannot be written to\nhelp: ")
+
+
 def test_every_result_is_written_by_write_file():
     """Apart from the traceback, the compile cache and the schema, which say by themselves what went wrong."""
     runner = Path(chunkwise.runner.__file__).parent

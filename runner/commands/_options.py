@@ -1,5 +1,6 @@
 """Options that several commands share, and what they mean."""
 
+import os
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Mapping
@@ -82,11 +83,14 @@ def out_folder(out: str, pipeline: str) -> Path:
         message = "--out -: this command writes several files, and stdout holds its result"
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="name a folder; ./- is one called -"))
     folder = Path(out) / pipeline
+    help = "name a folder that you can write to"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         message = f"--out {out}: {folder} cannot be made: {error.strerror}"
-        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="name a folder that you can write to")) from None
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help)) from None
+    if not os.access(folder, os.W_OK):
+        raise ChunkwiseError(Diagnostic(codes.USAGE, f"--out {out}: {folder} cannot be written to", help=help))
     return folder
 
 

@@ -63,8 +63,8 @@ def test_closed_streams_and_poor_encodings(here, monkeypatch, capsys):
 def test_a_file_that_cannot_be_written(command, here):
     (here / "out" / "simple_gla" / "drawing.dot").mkdir(parents=True)
     code, out, err = command("graph", "simple_gla", "--format", "dot")
-    assert (code, out) == (3, "")
-    assert err.startswith("error[CW704]: out/simple_gla/drawing.dot cannot be written: Is a directory\nhelp: ")
+    assert (code, out) == (2, "")
+    assert err.startswith("error[CW601]: out/simple_gla/drawing.dot cannot be written: Is a directory\nhelp: ")
 
 
 @pytest.mark.parametrize("name", ["run", "graph"])
@@ -83,10 +83,13 @@ def test_every_result_is_written_by_write_file():
     assert others == {"write_file.py", "main.py", "compile_kernel.py", "schema.py"}
 
 
-def test_export_into_a_folder_that_is_not_there(command):
-    code, out, err = command("export", "simple_gla", "-o", "no/op.py")
-    assert (code, out) == (3, "")
-    assert err.startswith("error[CW704]: no/op.py cannot be written: No such file or directory\nhelp: ")
+@pytest.mark.parametrize("file, exit_code, message", [
+    ("no/op.py", 2, "error[CW601]: no/op.py cannot be written: No such file or directory\nhelp: "),
+    ("/dev/full", 3, "error[CW704]: /dev/full cannot be written: No space left on device\nhelp: "),
+])  # fmt: skip
+def test_export_to_a_place_that_takes_no_file(command, file, exit_code, message):
+    code, out, err = command("export", "simple_gla", "-o", file)
+    assert (code, out) == (exit_code, "") and err.startswith(message)
 
 
 def test_a_dash_is_stdout_or_refused(command, here):

@@ -358,7 +358,7 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
         "Choose smaller sizes or a larger device.",
     ),
     codes.OUTPUT: (
-        "The place where the result goes takes nothing more: a full disk, or a file that may not be written.",
+        "The place where the result goes takes nothing more: its disk is full, or stdout leads to one that is.",
         "chunkwise list > /dev/full",
         "Make room, or name another place: --out DIR, or -o FILE for export.",
     ),

@@ -1,14 +1,17 @@
 # chunkwise. `make` alone lists the targets. The first one that needs Python sets up .venv.
 #
-#   PIPE=gated_delta      a pipeline: a name or file name in pipelines/, or a path
+#   PIPE=gated_delta      a pipeline: a name or file name in pipelines/, or a path; for show also a stage
+#   ABOUT=CW304           what explain is asked for: a code, pipeline, definition
 #   ARGS="--axes T=512"   passed on to the command
 #   PYTHON=python3.12     the Python that .venv is made with
-#   VENV=none             no .venv: the python on PATH, which has the dependencies already (a GPU machine without
-#                         network); `make setup VENV=none` installs chunkwise alone into it
+#   VENV=none             no .venv: the python on PATH (a GPU machine without network). It has what pyproject.toml
+#                         names already: the dependencies, for tests pytest and the rest of the extra "test", for
+#                         lint ruff, and setuptools 77 or later; `make setup VENV=none` installs chunkwise alone into it
 
 PYTHON ?= python3
 VENV ?= .venv
 PIPE ?=
+ABOUT ?=
 ARGS ?=
 
 MAKEFLAGS += --no-print-directory
@@ -31,7 +34,7 @@ endif
 CHUNKWISE := $(PY) -m chunkwise.runner
 SHIPPED := $(notdir $(wildcard pipelines/*.yaml))
 
-.PHONY: help setup run check verify graph list doctor test gpu-test lint compile-all schema need-pipe
+.PHONY: help setup run check verify graph show export list explain doctor test gpu-test lint compile-all schema need-pipe
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-14s%s\n", $$1, $$2}'
@@ -48,8 +51,17 @@ verify: need-pipe $(READY) ## Hold every stage, and then the op, against float64
 graph: need-pipe $(READY) ## Draw a pipeline
 	@$(CHUNKWISE) graph "$(PIPE)" $(ARGS)
 
+show: need-pipe $(READY) ## Say what a stage is, or a pipeline with its edges solved
+	@$(CHUNKWISE) show "$(PIPE)" $(ARGS)
+
+export: need-pipe $(READY) ## Print a pipeline as one plain Python file: ARGS="-o op.py" writes it
+	@$(CHUNKWISE) export "$(PIPE)" $(ARGS)
+
 list: $(READY) ## List pipelines, stages and workloads
 	@$(CHUNKWISE) list $(ARGS)
+
+explain: $(READY) ## Explain an error code, pipeline files or definitions: make explain ABOUT=CW304
+	@$(CHUNKWISE) explain $(ABOUT) $(ARGS)
 
 doctor: $(READY) ## Say what this machine has, and what is known to be wrong with it
 	@$(CHUNKWISE) doctor $(ARGS)

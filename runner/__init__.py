@@ -3,21 +3,14 @@
     from chunkwise.runner import load
     op = load("gated_delta")
     out = op(q=q, k=k, v=v, g=g, beta=beta)      # out.o, out.final_state
+
+The public names are imported when the first one is asked for: the command line arms Ctrl-C before torch is imported.
 """
 
-from ..stages._slopes import lightning_slopes, retention_slopes
-from .calling.drop_in import chunk_delta_rule, chunk_gated_delta_rule, chunk_simple_gla
-from .calling.drop_in_recurrent import (
-    fused_recurrent_delta_rule,
-    fused_recurrent_gated_delta_rule,
-    fused_recurrent_gla,
-    fused_recurrent_lightning_attn,
-    fused_recurrent_retention,
-    fused_recurrent_simple_gla,
-)
-from .calling.drop_in_slopes import chunk_lightning_attn, chunk_retention
-from .calling.function import Op, load
-from .diagnostics.errors import ChunkwiseError, Diagnostic
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .public import *
 
 __all__ = [
     "ChunkwiseError",
@@ -38,3 +31,16 @@ __all__ = [
     "load",
     "retention_slopes",
 ]
+
+
+def __getattr__(name: str):
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from . import public
+
+    globals().update({each: getattr(public, each) for each in __all__})
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -7,17 +7,20 @@ import pkgutil
 import re
 import sys
 import traceback
+from contextlib import suppress
 from pathlib import Path
 
-from . import commands
+from . import commands, interrupt
 from .diagnostics import codes
 from .diagnostics.errors import ChunkwiseError, Diagnostic
 from .diagnostics.hints import nearest
+from .reporting.environment import package_version
 from .reporting.memory import out_of_memory
-from .reporting.outcome import Outcome, show
+from .reporting.outcome import INTERRUPTED, Outcome, show
 
-INTERRUPTED = 130
-"""What shells give a program that Ctrl-C ended."""
+
+class HelpWanted(Exception):
+    """--help was given; its text is printed as every result is."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -25,6 +28,21 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, allow_abbrev=False, **kwargs)
+        self.mixed = False
+        self.add_argument("--json", action="store_true", help="print one JSON document on stdout")
+
+    def print_help(self, file=None):
+        raise HelpWanted(self.format_help())
+
+    def parse_known_args(self, args=None, namespace=None):
+        """Of a command: its options may stand between what it takes by position. argparse calls this for each half."""
+        if self.mixed or self._subparsers:
+            return super().parse_known_args(args, namespace)
+        self.mixed = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self.mixed = False
 
     def error(self, message: str):
         help = f"{self.prog} --help lists what it takes"
@@ -36,13 +54,13 @@ class Parser(argparse.ArgumentParser):
 
 def make_parser() -> Parser:
     parser = Parser(prog="chunkwise", description="Pipelines of chunked linear attention: checked, run, timed, drawn.")
-    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    parser.add_argument("--version", action="store_true", help="print the version")
+    subparsers = parser.add_subparsers(dest="command", metavar="COMMAND")
     for info in sorted(pkgutil.iter_modules(commands.__path__), key=lambda info: info.name):
         if info.name.startswith("_"):
             continue
         module = importlib.import_module(f".{info.name}", commands.__name__)
         sub = subparsers.add_parser(module.NAME, help=module.HELP, description=module.HELP)
-        sub.add_argument("--json", action="store_true", help="print one JSON document on stdout")
         module.arguments(sub)
         sub.set_defaults(execute=module.execute)
     return parser
@@ -51,20 +69,33 @@ def make_parser() -> Parser:
 def main(argv: list[str] | None = None) -> int:
     """Run one command; the exit code: 0 passed, 1 failed, 2 refused, 3 environment, 4 a fault of chunkwise."""
     argv = sys.argv[1:] if argv is None else argv
-    as_json = "--json" in argv
+    args = None
     try:
         args = make_parser().parse_args(argv)
         if getattr(args, "backend", None) == "interpret":
             interpret_here(argv)
-        outcome = args.execute(args)
+        outcome = execute(args)
+    except HelpWanted as help:
+        outcome = Outcome({"help": str(help)}, [str(help).rstrip()])
     except ChunkwiseError as error:
         outcome = Outcome.of_errors(error.diagnostics)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
-        outcome = Outcome({"interrupted": True}, exit=INTERRUPTED)
+        outcome = INTERRUPTED
     except Exception as error:
-        outcome = Outcome.of_errors([diagnosed(error)])
-    return shown(outcome, as_json)
+        outcome = Outcome.of_errors([diagnosed(error, getattr(args, "out", "-"))])
+    interrupt.disarm()
+    return shown(outcome, "--json" in argv)
+
+
+def execute(args: argparse.Namespace) -> Outcome:
+    """The command; without one, the version or what ``--help`` says, as ``make`` alone lists its targets."""
+    if args.command:
+        return args.execute(args)
+    if args.version:
+        version = package_version("chunkwise") or "(not installed)"
+        return Outcome({"version": version}, [f"chunkwise {version}"])
+    return make_parser().print_help()
 
 
 def shown(outcome: Outcome, as_json: bool) -> int:
@@ -72,9 +103,18 @@ def shown(outcome: Outcome, as_json: bool) -> int:
         show(outcome, as_json)
         sys.stdout.flush()
     except BrokenPipeError:
-        # whoever read our output has seen enough (head -1); closing it must not complain either
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        forget(sys.stdout)  # whoever read our output has seen enough (head -1)
+    except OSError as error:
+        forget(sys.stdout)
+        lost = Outcome.of_errors([Diagnostic(codes.OUTPUT, f"the result cannot be printed: {error.strerror}")])
+        with suppress(OSError):
+            return show(lost, json_wanted=False)
     return outcome.exit
+
+
+def forget(stream) -> None:
+    """What a stream still holds goes nowhere, so that its last flush does not complain either."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def interpret_here(argv: list[str]) -> None:
@@ -84,17 +124,20 @@ def interpret_here(argv: list[str]) -> None:
         os.execve(sys.executable, [sys.executable, "-m", __package__, *argv], environment)
 
 
-def diagnosed(error: Exception) -> Diagnostic:
-    """What is not a user's mistake: out of memory, or a fault of chunkwise, with its traceback in a file."""
+def diagnosed(error: Exception, out: str) -> Diagnostic:
+    """What is not a user's mistake: out of memory, or a fault of chunkwise, with its traceback in a file.
+
+    out: the folder that the command line names for files; ``-`` is none.
+    """
     if out_of_memory(error):
         first = str(error).splitlines()[0] if str(error) else "out of memory"
         return Diagnostic(
             codes.OUT_OF_MEMORY, first, help="take a smaller workload, or --axes with a smaller B, T or H"
         )
-    path = Path("out") / "traceback.txt"
+    path = Path("out" if out == "-" else out) / "traceback.txt"
     text = "".join(traceback.format_exception(error))
     try:
-        path.parent.mkdir(exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         help = f"this is a fault of chunkwise; please report it with {path}"
     except OSError:

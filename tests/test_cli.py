@@ -74,7 +74,6 @@ def test_the_raw_gate_in_place_of_its_sum(document, here):
 
 
 REFUSED = {
-    "no command": ([], 2, "CW601", "the following arguments are required: COMMAND"),
     "an unknown command": (["rum"], 2, "CW601", "argument COMMAND: invalid choice: 'rum'"),
     "no pipeline": (["run"], 2, "CW601", "the following arguments are required: PIPE"),
     "an unknown option": (["run", "gated_delta", "--tokens", "3"], 2, "CW601", "unrecognized arguments: --tokens 3"),
@@ -100,7 +99,7 @@ REFUSED = {
         ["run", "gated_delta", "--axes", "C=0"],
         2,
         "CW602",
-        "--axes: C = 0, it is a whole number from 1",
+        "C = 0: the size of an axis is a whole number from 1",
     ),
     "heads that do not divide": (
         ["run", "gated_delta", "--axes", "H=3,HV=4"],
@@ -163,7 +162,7 @@ REFUSED = {
         ["run", "gated_delta", "--until", "kkk"],
         2,
         "CW601",
-        "--until: gated_delta has no stage kkk",
+        "gated_delta has no stage kkk",
     ),
     "a folder of stages that is none": (
         ["check", "gated_delta", "--stages", "nowhere"],

@@ -5,11 +5,16 @@ from types import SimpleNamespace
 
 import pytest
 
+from chunkwise.runner import load
 from chunkwise.runner.commands import _machine, doctor
+from chunkwise.runner.definition.functions import FUNCTIONS, RULES
 from chunkwise.runner.diagnostics import codes
+from chunkwise.runner.loading import spec_keys
+from chunkwise.runner.loading.pipelines import FOLDER
 from chunkwise.runner.main import main
-from chunkwise.runner.reporting.known_bad import known_bad
+from chunkwise.runner.reporting.known_bad import known_bad, unmeasured
 from chunkwise.runner.workloads import WORKLOADS
+from chunkwise.stages._units import UNITS
 
 BROKEN_STAGE = '"""A stage without a contract."""\n\n\ndef reference(x):\n    return {"y": x}\n'
 OWN_STAGE = '''"""Twice the input: [bold]no markup[/bold].
@@ -164,7 +169,52 @@ def test_explain_has_every_code(document):
         assert shown["title"] == each["title"] and shown["why"] and shown["example"] and shown["fix"]
 
 
+def tables(keys, before=""):
+    """Every key of the loader's table, as the page names it."""
+    for name, key in keys.items():
+        inside = key.kind.item if isinstance(key.kind, spec_keys.Named) else key.kind
+        yield f"{before}{name}", key
+        if isinstance(inside, spec_keys.Table):
+            named = "NAME." if isinstance(key.kind, spec_keys.Named) else ""
+            yield from tables(inside.keys, f"{before}{name}.{named}")
+
+
+def test_explain_pipeline_has_every_key_that_the_loader_takes(chunkwise, document):
+    keys = dict(tables(spec_keys.PIPELINE.keys))
+    shown = document("explain", "pipeline")["keys"]
+    assert [each["key"] for each in shown] == list(keys)
+    assert all(each["value"] and each["doc"] == keys[each["key"]].doc for each in shown)
+    assert [each["key"] for each in shown if each["required"]] == [name for name, key in keys.items() if key.required]
+    code, out, err = chunkwise("explain", "pipeline")
+    assert (code, err) == (0, "") and "stages.NAME.recompute" in out and "unit_norm(AXIS)" in out
+    assert all(f"\n{unit} " in out for unit in UNITS)
+
+
+def test_explain_definition_has_every_function(chunkwise, document):
+    shown = {each["call"].split("(")[0]: each["rule"] for each in document("explain", "definition")["functions"]}
+    assert shown == {name: RULES[function.rule] for name, function in FUNCTIONS.items()}
+    code, out, err = chunkwise("explain", "definition")
+    assert (code, err) == (0, "")
+    for call in ("clamp(x, low, high)", "where(condition, a, b)", "sum(x, axis=K)", "outer(a, b)", "zeros(K, V)"):
+        assert call in out
+
+
+def test_the_functions_are_called_as_the_page_writes_them(tmp_path):
+    """The page's calls pass the loader, with vectors over K in place of the arguments."""
+    calls = [(name, function) for name, function in FUNCTIONS.items() if function.rule in ("map", "reduce", "along")]
+    lines = [
+        f"y{at} = {name}({', '.join('q' if '=' not in each else each for each in function.arguments)})"
+        for at, (name, function) in enumerate(calls)
+    ]
+    listed = "\n    - ".join(["  step:", *lines])
+    text = (FOLDER / "linear_attn.yaml").read_text().replace("  step:", listed)
+    (tmp_path / "called.yaml").write_text(text)
+    assert "y0 = exp(q)" in text
+    load(tmp_path / "called.yaml")
+
+
 @pytest.mark.parametrize("text, help", [
+    ("definitoin", "did you mean definition?"),
     ("CW399", "did you mean CW401 (expression syntax)?"),
     ("unit mismatches", "did you mean CW304 (unit mismatch)?"),
     ("nonsense", "`chunkwise explain` lists them all"),
@@ -184,12 +234,37 @@ def bare_machine(monkeypatch):
     monkeypatch.setattr(_machine.torch.cuda, "device_count", lambda: 0)
 
 
-def test_a_bare_machine_is_usable(bare_machine, chunkwise, document):
+def with_versions(monkeypatch, **versions):
+    facts = {**doctor.machine_facts(), **versions}
+    monkeypatch.setattr(doctor, "machine_facts", lambda: facts)
+
+
+def test_a_bare_machine_is_usable(bare_machine, monkeypatch, chunkwise, document):
+    with_versions(monkeypatch, triton="3.7.1", torch="2.13.0+cpu", numpy="2.4.6")
     code, out, err = chunkwise("doctor")
-    assert (code, err) == (0, "") and "no known trouble" in out
+    assert (code, err) == (0, "") and "no known trouble" in out and "not measured" not in out
     told = document("doctor")
     assert {each["name"]: each["ok"] for each in told["findings"]} == dict.fromkeys(_machine.NAMES, False)
-    assert told["environment"]["torch"] == _machine.torch.__version__
+    assert told["environment"]["torch"] == "2.13.0+cpu" and told["not_measured"] == []
+
+
+@pytest.mark.parametrize("versions", [{"triton": "9.9.9"}, {"torch": "9.9.9"}, {"triton": None}], ids=str)
+def test_versions_that_nobody_ran_are_not_called_good(bare_machine, monkeypatch, chunkwise, document, versions):
+    with_versions(monkeypatch, **{"triton": "3.7.1", "torch": "2.13.0", "numpy": "2.4.6", **versions})
+    out = chunkwise("doctor")[1]
+    assert "no known trouble" not in out and "not measured: this triton with this torch without a GPU\n" in out
+    assert document("doctor")["not_measured"] == ["without a GPU"]
+
+
+@pytest.mark.parametrize("triton, torch, majors, places", [
+    ("3.6.0", "2.11.0+cu130", {9}, []),
+    ("3.7.1", "2.13.0", {9}, ["on compute capability 9.x"]),
+    ("3.6.0", "2.11.0", {9, 10}, ["on compute capability 10.x"]),
+    ("3.6.0", "2.11.0", set(), ["without a GPU"]),
+    (None, "2.13.0", set(), ["without a GPU"]),
+])  # fmt: skip
+def test_where_versions_were_measured(triton, torch, majors, places):
+    assert unmeasured(triton, torch, majors) == places
 
 
 @pytest.mark.parametrize("need", _machine.NAMES)
@@ -213,8 +288,7 @@ def test_doctor_shows_gpus_and_known_trouble(bare_machine, monkeypatch, chunkwis
     monkeypatch.setattr(_machine.torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(_machine.torch.cuda, "get_device_properties", lambda index: h200)
     monkeypatch.setattr(_machine, "driver", lambda: "580.159.03")
-    facts = {**doctor.machine_facts(), "triton": "3.6.0", "numpy": "2.5.2"}
-    monkeypatch.setattr(doctor, "machine_facts", lambda: facts)
+    with_versions(monkeypatch, triton="3.6.0", torch="2.11.0", numpy="2.5.2")
     code, out, _ = chunkwise("doctor", "--need", "gpu")
     assert code == 0
     assert "NVIDIA H200, compute capability 9.0, 150000 MB, driver 580.159.03" in out

@@ -13,7 +13,8 @@ import pytest
 pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is no make")
 
 ROOT = Path(__file__).parents[1]
-TARGETS = "help setup run check verify graph list doctor test gpu-test lint compile-all schema".split()
+TARGETS = "help setup run check verify graph show export list explain doctor test gpu-test lint compile-all schema"
+TARGETS = TARGETS.split()
 FAKE_PYTHON = f"""#!/bin/sh
 if [ "$1" = -c ]; then exec {sys.executable} "$@"; fi
 printf '%s|' "$@" >> "$CALLS"; echo "PIP_TARGET=$PIP_TARGET" >> "$CALLS"
@@ -148,7 +149,7 @@ def test_a_callers_settings_for_pip_do_not_count(checkout):
     assert [call[-1] for call in checkout.calls] == ["PIP_TARGET="] * 2
 
 
-@pytest.mark.parametrize("target", ["run", "verify", "graph"])
+@pytest.mark.parametrize("target", ["run", "verify", "graph", "show", "export"])
 def test_a_missing_pipe_is_explained(checkout, target):
     code, out, err = checkout.make(target)
     assert code != 0 and out == "" and checkout.calls == []
@@ -159,9 +160,17 @@ def test_pipe_and_args_are_passed_on(checkout):
     checkout.make("setup")
     checkout.make("run", "PIPE=my files/a.yaml", "ARGS=--axes T=512 --json")
     checkout.make("check")
+    checkout.make("show", "PIPE=chunk_o")
+    checkout.make("explain", "ABOUT=CW304")
+    checkout.make("explain")
     runs = [call[1:-1] for call in checkout.calls if call[1] == "chunkwise.runner"]
     assert runs[0] == ["chunkwise.runner", "run", "my files/a.yaml", "--axes", "T=512", "--json"]
-    assert runs[1] == ["chunkwise.runner", "check", "some.yaml"]
+    assert runs[1:] == [
+        ["chunkwise.runner", "check", "some.yaml"],
+        ["chunkwise.runner", "show", "chunk_o"],
+        ["chunkwise.runner", "explain", "CW304"],
+        ["chunkwise.runner", "explain"],
+    ]
 
 
 def test_stdout_is_the_result_alone(checkout):

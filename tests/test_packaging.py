@@ -69,7 +69,7 @@ def test_the_installed_form_runs(unpacked, tmp_path):
 
 def test_the_console_script_is_the_command_line(unpacked):
     (points,) = unpacked.glob("*.dist-info/entry_points.txt")
-    assert "chunkwise = chunkwise.runner.main:main" in points.read_text()
+    assert "chunkwise = chunkwise.runner.__main__:main" in points.read_text()
 
 
 def imported():

@@ -34,7 +34,7 @@ for dtype in (torch.float32, torch.float16):
 
 @pytest.mark.parametrize("C", (16, 32, 64, 128))
 def test_equal_keys_keep_their_inverse(C):
-    """Within rounding alone: float32 arithmetic, then 2.1e-4 of an fp16 result (contracts.md, Budgets)."""
+    """Within rounding alone: float32 arithmetic, then 2.1e-4 of an fp16 result (rounding.RHO)."""
     command = [sys.executable, "-c", INVERSES, str(C), json.dumps(BETAS)]
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, "TRITON_INTERPRET": "1"}, capture_output=True, text=True, check=False

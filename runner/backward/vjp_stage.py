@@ -85,6 +85,8 @@ class Reference:
             results = self.stage.vjp(**given, needs=needs)
         else:
             results = by_autograd(self.stage, given, needs)
+        if not isinstance(results, Mapping):
+            return results  # call_reference says what is wrong with it
         return {f"d_{name}": x for name, x in results.items() if name in needs}
 
 

@@ -57,7 +57,7 @@ def result_error(node: Node, file: Path, outputs, sizes: Mapping[str, float]) ->
     what = f"{node.id}: {function_of(node)} of {file.stem}"
     mark = StageSource(file).function(function_of(node))
     if not isinstance(outputs, Mapping):
-        example = ", ".join(f'"{name}": {name}' for name in node.outputs)
+        example = ", ".join(f'"{shown(node, name)}": {name}' for name in node.outputs)
         message = f"{what} gives a {type(outputs).__name__}, no mapping"
         return Diagnostic(codes.STAGE_FAILED, message, mark, help=f"return {{{example}}}")
     contract = node.stage.contract.outputs

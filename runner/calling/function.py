@@ -1,8 +1,7 @@
 """A pipeline as a Python function: ``op = load("gated_delta"); out = op(q=..., k=..., ...)``."""
 
-import threading
-from collections import OrderedDict, namedtuple
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import namedtuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,39 +14,23 @@ from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..diagnostics.hints import nearest
 from ..graphs.build_graph import build_graph, check_graphs
-from ..graphs.graph import Graph, Value
+from ..graphs.graph import Graph
 from ..graphs.sizes import complete, parameters
 from ..graphs.wire import did_you_mean
 from ..loading.load_spec import read_spec
 from ..loading.pipelines import find_pipeline
 from ..loading.variants import until, with_axes
-from ..planning.dtypes import IO_DTYPES, name_of, port_dtype
 from ..planning.execute import execute, readable
 from ..planning.plan import Plan, make_plan, resolve_backend
 from ..planning.sequences import Packing, read_packing, seqs_of
 from ..rewriting.recurrent import check_mode, goes_by_token, no_recurrent_form, recurrent_graph
 from ..stage_files.stage_library import find_stages
 from .autograd import differentiable, needs_autograd
+from .call_help import OWN, call_help, call_signature
+from .check_call import check_state_count, check_tensors, check_written, read_sizes
+from .least_recent import LeastRecent
 from .library_op import library_op
-
-
-class LeastRecent:
-    """A thread-safe cache that forgets what was not used for longest."""
-
-    def __init__(self, limit: int):
-        self.limit, self.items, self.lock = limit, OrderedDict(), threading.Lock()
-
-    def get(self, key, make: Callable):
-        with self.lock:
-            if key in self.items:
-                self.items.move_to_end(key)
-                return self.items[key]
-        value = make()
-        with self.lock:
-            self.items[key] = value
-            while len(self.items) > self.limit:
-                self.items.popitem(last=False)
-        return value
+from .load_arguments import check_load
 
 
 def load(
@@ -63,27 +46,20 @@ def load(
     pipeline: a name or file name in ``pipelines/``, or a path. backend: auto (triton on a GPU, reference
     without), triton, reference or interpret. stages: folders with stages of your own. memory_budget: bytes that
     a call may keep for its backward pass, in place of the file's ``recompute`` marks; under torch.compile, where sizes
-    have no numbers, any budget means that everything is rebuilt. mode: what a call without gradients runs: auto (one
-    kernel, token by token, for sequences of at most 16 tokens, else the chunked form), chunk or recurrent; compiled
-    code, where lengths have no numbers, runs the chunked form unless mode is recurrent.
+    have no numbers, any budget means that everything is rebuilt. Sizes of axes that the file fixes: ``op.with_axes``.
+    mode: what a call without gradients runs: auto (one kernel, token by token, for sequences of at most 16 tokens, else
+    the chunked form), chunk or recurrent; compiled code, where lengths have no numbers, runs the chunked form unless
+    mode is recurrent.
     Raises ChunkwiseError, with every error of the file.
     """
     if torch.compiler.is_dynamo_compiling():
         raise RuntimeError("error[CW601]: load inside compiled code: load the op before, and call it inside")
+    check_load(pipeline, backend, stages, memory_budget)
     return Op(read_spec(find_pipeline(pipeline)), find_stages(stages), backend, memory_budget, check_mode(mode))
 
 
 class Op:
-    """Callable with the pipeline's inputs and params by name, plus:
-
-    cu_seqlens: [N + 1] int32 or int64, on the tensors' device, for packed sequences (B = 1).
-    seqlens: the same lengths on the host; given, nothing waits for the device.
-    outputs: names of the outputs wanted (all by default); the others are neither computed nor stored.
-
-    Returns a named tuple of the outputs; None where not wanted or where a missing input leaves nothing to say.
-    Inputs are never written, but for those that the file marks ``mutates``. Runs on the tensors' device and current
-    stream.
-    """
+    """A pipeline as a function. ``help(op)`` and ``inspect.signature(op)`` say what this one takes and gives."""
 
     def __init__(self, spec, stages, backend: str = "auto", memory_budget: int | None = None, mode: str = "auto"):
         self.spec, self.stages, self.backend, self.memory_budget = spec, stages, backend, memory_budget
@@ -92,9 +68,11 @@ class Op:
         self.result = namedtuple(f"{spec.name}_outputs", spec.outputs)
         self.graphs, self.plans = LeastRecent(64), LeastRecent(256)
         self.library = library_op(self)
+        self.__signature__ = call_signature(self.whole, self.result)
+        self.__doc__ = call_help(self.whole, Op.__call__.__doc__)
 
     def __repr__(self) -> str:
-        names = ", ".join([*self.spec.inputs, *self.spec.params, "cu_seqlens", "seqlens", "outputs"])
+        names = ", ".join([*self.spec.inputs, *self.spec.params, *OWN])
         return f"<chunkwise op {self.spec.name}({names}) -> {', '.join(self.spec.outputs)}>"
 
     def __deepcopy__(self, memo) -> "Op":
@@ -106,7 +84,20 @@ class Op:
         used = {name: stage for name, stage in self.stages.items() if name in uses or stage.pattern}
         return Op, (self.spec, used, self.backend, self.memory_budget, self.mode)
 
-    def __call__(self, *, cu_seqlens=None, seqlens=None, outputs=None, **given):
+    def __call__(self, *positional, cu_seqlens=None, seqlens=None, outputs=None, **given):
+        """The op on tensors and numbers, all by name. io is one dtype for all the tensors that say so. Beside them:
+
+        cu_seqlens: [N + 1] int32 or int64, on the tensors' device, for packed sequences (B = 1).
+        seqlens: the same lengths on the host; given, nothing waits for the device.
+        outputs: names of the outputs wanted (all by default); the others are neither computed nor stored.
+
+        Returns a named tuple of the outputs; None where not wanted or where a missing input leaves nothing to say.
+        Inputs are never written, but for those that the file marks mutates. Runs on the tensors' device and current
+        stream. What does not fit is a ChunkwiseError that names it, raised before anything is launched; compiled code
+        can only raise a TypeError with its text.
+        """
+        if positional:
+            refuse_positional(self.spec)
         if torch.compiler.is_compiling():
             results = self.library.traced(given, cu_seqlens, seqlens, outputs)
             return self.result(**{name: results.get(name) for name in self.spec.outputs})
@@ -214,7 +205,7 @@ class Op:
         found, meant = [], set()
         for name in given:
             if name not in self.spec.inputs and name not in self.spec.params:
-                known = [*self.spec.inputs, *self.spec.params, "cu_seqlens", "seqlens", "outputs"]
+                known = [*self.spec.inputs, *self.spec.params, *OWN]
                 close = nearest(name, [each for each in known if each not in given])
                 meant.add(close)
                 help = f"did you mean {close}?" if close else f"it takes {', '.join(known)}"
@@ -241,7 +232,10 @@ class Op:
         if isinstance(outputs, str):
             help = f"write outputs=[{outputs!r}]"
             raise ChunkwiseError(Diagnostic(codes.TENSOR, "outputs must be a list of names, it is a text", help=help))
-        unknown = [name for name in outputs if name not in self.spec.outputs]
+        if not isinstance(outputs, Iterable):
+            message = f"outputs must be a list of names, it is {outputs!r}"
+            raise ChunkwiseError(Diagnostic(codes.TENSOR, message, help=f"it has {', '.join(self.spec.outputs)}"))
+        unknown = [str(name) for name in outputs if name not in self.spec.outputs]
         if unknown:
             help = did_you_mean(unknown[0], self.spec.outputs) or f"it has {', '.join(self.spec.outputs)}"
             raise ChunkwiseError(Diagnostic(codes.TENSOR, f"{self.spec.name} has no output {unknown[0]}", help=help))
@@ -315,99 +309,9 @@ class Call:
         return with_rebuilt(self.op.recompute_choice(self))
 
 
-def check_tensors(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> tuple[torch.dtype, torch.device]:
-    """(IO dtype, device) of a call; wrong kinds, ranks, dtypes and devices are refused by name."""
-    present = {name: x for name, x in tensors.items() if x is not None}
-    found = []
-    for name, x in present.items():
-        value = graph.inputs[name]
-        if not isinstance(x, torch.Tensor):
-            found.append(wrong(value, f"must be a tensor, it is {type(x).__name__}"))
-        elif x.dim() != len(value.axes):
-            found.append(wrong(value, f"must have {len(value.axes)} axes, it has the shape {list(x.shape)}"))
-    if found:
-        raise ChunkwiseError(*found)
-    io = io_dtype(graph, present)
-    device = next(iter(present.values())).device
-    for name, x in present.items():
-        value = graph.inputs[name]
-        found += dtype_errors(value, x, io)
-        if x.device != device:
-            first = next(iter(present))
-            found.append(wrong(value, f"is on {x.device}, {first} is on {device}"))
-    if found:
-        raise ChunkwiseError(*found)
-    return io, device
-
-
-def wrong(value: Value, message: str, help: str | None = None) -> Diagnostic:
-    axes = " ".join(map(str, value.axes))
-    return Diagnostic(codes.TENSOR, f"{value.name} [{axes}] {message}", value.mark, help=help)
-
-
-def io_dtype(graph: Graph, present: Mapping[str, torch.Tensor]) -> torch.dtype:
-    """The one dtype of the inputs that name none."""
-    dtypes = {name: x.dtype for name, x in present.items() if graph.inputs[name].dtype == "io"}
-    if not dtypes:
-        return torch.float32
-    first = next(iter(dtypes.values()))
-    if len(set(dtypes.values())) > 1:
-        have = ", ".join(f"{name} is {name_of(dtype)}" for name, dtype in dtypes.items())
-        message = f"the inputs of {graph.name} must share one dtype: {have}"
-        raise ChunkwiseError(Diagnostic(codes.TENSOR, message, help=f"cast them to one of {', '.join(IO_DTYPES)}"))
-    if first not in IO_DTYPES.values():
-        name = next(iter(dtypes))
-        raise ChunkwiseError(wrong(graph.inputs[name], f"is {name_of(first)}; dtypes are {', '.join(IO_DTYPES)}"))
-    return first
-
-
-def dtype_errors(value: Value, x: torch.Tensor, io: torch.dtype) -> list[Diagnostic]:
-    if value.dtype == "int":
-        ok = x.dtype in (torch.int32, torch.int64)
-        return [] if ok else [wrong(value, f"must be int32 or int64, it is {name_of(x.dtype)}")]
-    wanted = port_dtype(value.dtype, io)
-    if x.dtype == wanted:
-        return []
-    return [wrong(value, f"must be {name_of(wanted)}, it is {name_of(x.dtype)}", f"pass {value.name}.to({wanted})")]
-
-
-def read_sizes(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> dict[str, int]:
-    """Every axis of the inputs as a number; two tensors that disagree are an error that names both."""
-    fixed = {name: written.value for name, written in graph.spec.axes.items()}
-    sizes, first, found = {}, {}, []
-    for name, x in tensors.items():
-        if x is None:
-            continue
-        value = graph.inputs[name]
-        for axis, length in zip(value.axes, x.shape):
-            wanted = axis if isinstance(axis, int) else fixed.get(axis, sizes.get(axis, length))
-            if length != wanted:
-                by = f"{first[axis]} has {wanted}" if axis in first else f"the file says {wanted}"
-                have = f"the size {length}" if isinstance(axis, int) else f"{axis} = {length}"
-                found.append(wrong(value, f"has {have}, {by}"))
-            elif axis not in sizes:
-                sizes[axis], first[axis] = length, name
-    if found:
-        raise ChunkwiseError(*found)
-    return sizes
-
-
-def check_state_count(graph: Graph, tensors, sizes: Mapping[str, int]) -> None:
-    """States have one entry per sequence."""
-    for name, x in tensors.items():
-        axes = graph.inputs[name].axes
-        if x is not None and "N" in axes and x.shape[axes.index("N")] != sizes["N"]:
-            message = f"has {x.shape[axes.index('N')]} states, and the number of sequences is {sizes['N']}"
-            raise ChunkwiseError(wrong(graph.inputs[name], message))
-
-
-def check_written(graph: Graph, tensors, sizes: Mapping[str, int]) -> None:
-    """What is written over is written where it lies, and every sequence has a row there."""
-    for name in graph.mutated.values():
-        x, entry = tensors[name], graph.spec.inputs[name]
-        if readable(x) is not x:
-            message = "is written over, so it must be contiguous and start at a multiple of 16 bytes"
-            raise ChunkwiseError(wrong(graph.inputs[name], message, "keep the states in one tensor of their own"))
-        if entry.slots and tensors[entry.slots.value] is None and x.shape[0] < sizes["N"]:
-            message = f"has {x.shape[0]} rows for {sizes['N']} sequences"
-            raise ChunkwiseError(wrong(graph.inputs[name], message, f"pass {entry.slots.value}: which row is whose"))
+def refuse_positional(spec) -> None:
+    message = f"{spec.name} takes its inputs by name"
+    if torch.compiler.is_compiling():
+        raise TypeError(f"error[CW604]: {message}")
+    help = f"op({', '.join(f'{name}=...' for name, entry in spec.inputs.items() if not entry.optional)})"
+    raise ChunkwiseError(Diagnostic(codes.TENSOR, message, help=help))

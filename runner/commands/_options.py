@@ -1,5 +1,6 @@
 """Options that several commands share, and what they mean."""
 
+import os
 import re
 from argparse import ArgumentTypeError
 from collections.abc import Mapping
@@ -15,6 +16,9 @@ from ..planning.plan import BACKENDS
 from ..rewriting.recurrent import MODES, SHORT
 from ..workloads import WORKLOADS
 
+HEADS = "H alone sets HV too"
+"""Of --axes: grouped heads are asked for by both numbers; H = 3 beside a workload's HV = 4 would be no grouping."""
+
 
 def stage_folders(parser) -> None:
     parser.add_argument("--stages", action="append", default=[], metavar="DIR", help="a folder with stages of your own")
@@ -23,7 +27,7 @@ def stage_folders(parser) -> None:
 def sizes_and_machine(parser) -> None:
     """What run and verify share."""
     stage_folders(parser)
-    parser.add_argument("--axes", default="", metavar="B=1,T=4096", help="sizes of axes, over those of the workload")
+    parser.add_argument("--axes", default="", metavar="B=1,T=4096", help=f"sizes, over the workload's; {HEADS}")
     parser.add_argument("--workload", metavar="NAME", help=f"one of {', '.join(WORKLOADS)}")
     parser.add_argument("--dtype", choices=IO_DTYPES, help="IO dtype (bf16 on a GPU, fp32 without)")
     parser.add_argument("--device", metavar="cpu|cuda[:N]", help="where to run (a GPU if there is one)")
@@ -41,10 +45,14 @@ def backward_options(parser, help: str) -> None:
     parser.add_argument("--memory-budget", metavar="MB", help="what a call may keep for backward; the rest is rebuilt")
 
 
-def read_budget(text: str | None) -> int | None:
-    """``500`` or ``1.5`` megabytes (10^6) as bytes."""
+def read_budget(args) -> int | None:
+    """``--memory-budget 500`` or ``1.5``, megabytes (10^6), as bytes."""
+    text = args.memory_budget
     if text is None:
         return None
+    if not args.backward:
+        message = "--memory-budget has no effect without --backward: it is what a call may keep for that"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="add --backward, or leave it out"))
     if not re.fullmatch(r"\d{1,9}(\.\d{1,6})?", text):
         message = f"--memory-budget {text!r} is not a number of megabytes"
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="write --memory-budget 500"))
@@ -73,12 +81,18 @@ def seed(text: str) -> int:
 
 def out_folder(out: str, pipeline: str) -> Path:
     """OUT/PIPELINE, made here and now: a place that cannot be written to is said before the work is done."""
+    if out == "-":
+        message = "--out -: this command writes several files, and stdout holds its result"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="name a folder; ./- is one called -"))
     folder = Path(out) / pipeline
+    help = "name a folder that you can write to"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         message = f"--out {out}: {folder} cannot be made: {error.strerror}"
-        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="name a folder that you can write to")) from None
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help)) from None
+    if not os.access(folder, os.W_OK):
+        raise ChunkwiseError(Diagnostic(codes.USAGE, f"--out {out}: {folder} cannot be written to", help=help))
     return folder
 
 
@@ -132,7 +146,4 @@ def input_sizes(graph: Graph, base: Mapping[str, int], axes: Mapping[str, int], 
 def fixed_axes(op: Op, axes: Mapping[str, int]) -> Op:
     """The op with --axes written over the file's own fixed axes (C=32, say)."""
     over = {name: size for name, size in axes.items() if name in op.spec.axes}
-    for name, size in over.items():
-        if size < 1:
-            raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"--axes: {name} = {size}, it is a whole number from 1"))
     return op.with_axes(over) if over else op

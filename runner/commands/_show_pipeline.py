@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
+from ..calling.call_help import note
 from ..diagnostics.render_errors import shown_path
 from ..graphs.graph import Graph, Node, Value
 from ..loading.spec import DefinitionSpec, PipelineSpec
@@ -41,11 +42,6 @@ def type_cells(value: Value) -> tuple[str, str, str, str]:
 def input_table(graph: Graph):
     rows = ((name, *type_cells(value), note(graph.spec.inputs[name])) for name, value in graph.inputs.items())
     return table("", {**columns("inputs"), "": "left"}, rows)
-
-
-def note(entry) -> str:
-    default = f"optional, {entry.default.value} when absent" if entry.default else "optional"
-    return "; ".join(filter(None, (default if entry.optional else "", entry.doc)))
 
 
 def plain_lines(spec: PipelineSpec) -> list[str]:

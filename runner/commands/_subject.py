@@ -1,7 +1,7 @@
 """The op, inputs and machine that a command line means."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -32,25 +32,30 @@ class CommandSubject:
 
 def subject(args) -> CommandSubject:
     device, axes, seqlens = pick_device(args), read_axes(args.axes), read_seqlens(args.seqlens)
-    budget = read_budget(args.memory_budget)
+    budget = read_budget(args)
     op = load(args.pipeline, backend=args.backend, stages=args.stages, memory_budget=budget, mode=args.mode)
     op = fixed_axes(op.until(args.until) if args.until else op, axes)
     io, notes = pick_dtype(args, device)
     if args.inputs:
-        refuse_sizes_beside_a_file(args, op, axes)
+        refuse_options_beside_a_file(args, op, axes)
         file = read_inputs(args.inputs, op, io if args.dtype else None, device)
-        expected = {} if args.until else file.expected
-        return CommandSubject(op, file.inputs, file.params, seqlens, file.io, device, notes, expected, file.cotangents)
+        if args.until and file.expected:
+            file = replace(file, expected={}, notes=("what it expects is of the whole op and is not compared",))
+        notes += tuple(f"{args.inputs}: {note}" for note in file.notes)
+        return CommandSubject(
+            op, file.inputs, file.params, seqlens, file.io, device, notes, file.expected, file.cotangents
+        )
     inputs = generated(op, workload(args.workload, device.type), axes, seqlens, io, device, args)
     return CommandSubject(op, inputs, {}, seqlens, io, device, notes)
 
 
-def refuse_sizes_beside_a_file(args, op: Op, axes: Mapping[str, int]) -> None:
+def refuse_options_beside_a_file(args, op: Op, axes: Mapping[str, int]) -> None:
     """Options that shape generated inputs would have no effect: an inputs file brings its own sizes and values."""
     case = getattr(args, "case", "typical")
     ignored = [f"--axes {name}={size}" for name, size in axes.items() if name not in op.spec.axes]
     ignored += [f"--workload {args.workload}"] if args.workload else []
     ignored += [f"--case {case}"] if case != "typical" else []
+    ignored += [f"--seed {args.seed}"] if args.seed and not args.backward else []
     if ignored:
         message = f"{ignored[0]} has no effect beside --inputs: the file's tensors are taken as they are"
         help = f"leave it out; --axes still sets {', '.join(op.spec.axes)}" if op.spec.axes else "leave it out"
@@ -93,5 +98,5 @@ def pick_dtype(args, device: torch.device) -> tuple[torch.dtype, tuple[str, ...]
     default = "bf16" if device.type == "cuda" else "fp32"
     asked = args.dtype or default
     if args.backend == "interpret" and asked != "fp32":
-        return torch.float32, (f"note: the interpreter computes in fp32; {asked} inputs are generated as fp32",)
+        return torch.float32, (f"the interpreter computes in fp32; {asked} inputs are generated as fp32",)
     return IO_DTYPES[asked], ()

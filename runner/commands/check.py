@@ -5,7 +5,7 @@ from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.sizes import complete, size_errors
 from ..reporting.outcome import Outcome
-from ._options import fixed_axes, input_sizes, read_axes, read_seqlens, stage_folders, workload
+from ._options import HEADS, fixed_axes, input_sizes, read_axes, read_seqlens, stage_folders, workload
 
 NAME = "check"
 HELP = "check pipelines: keys, wiring, shapes, dtypes, units, laws, constraints, definition"
@@ -13,7 +13,7 @@ HELP = "check pipelines: keys, wiring, shapes, dtypes, units, laws, constraints,
 
 def arguments(parser) -> None:
     parser.add_argument("pipelines", nargs="+", metavar="PIPE", help="a name in pipelines/, or a path")
-    parser.add_argument("--axes", default="", metavar="B=1,T=4096", help="check the constraints for these sizes too")
+    parser.add_argument("--axes", default="", metavar="B=1,T=4096", help=f"check these sizes too; {HEADS}")
     parser.add_argument("--workload", metavar="NAME", help="the same, for a named workload")
     parser.add_argument("--seqlens", metavar="100,0,28", help="the same, for packed sequences")
     stage_folders(parser)

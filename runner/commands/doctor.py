@@ -5,7 +5,7 @@ import torch
 from ..diagnostics import codes
 from ..diagnostics.errors import Diagnostic
 from ..reporting.environment import environment, package_version
-from ..reporting.known_bad import KnownBad, known_bad
+from ..reporting.known_bad import KnownBad, known_bad, unmeasured
 from ..reporting.outcome import Outcome
 from ._machine import LOOKS, NAMES, Finding, gpus
 from ._tables import table
@@ -23,13 +23,15 @@ def execute(args) -> Outcome:
     facts, devices = machine_facts(), gpus()
     majors = [int(device["compute_capability"].split(".")[0]) for device in devices]
     bad = known_bad(facts["triton"], facts["numpy"], majors)
+    unknown = unmeasured(facts["triton"], facts["torch"], majors)
     document = {
         "environment": facts,
         "gpus": devices,
         "findings": [{"name": each.name, "ok": each.ok, "detail": each.detail} for each in findings],
         "known_bad": [{"what": each.what, "do": each.do} for each in bad],
+        "not_measured": unknown,
     }
-    text = [fact_table(facts, devices), finding_table(findings), *trouble_lines(bad)]
+    text = [fact_table(facts, devices), finding_table(findings), *trouble_lines(bad, unknown)]
     missing = [lacking(each) for each in findings if each.name in args.need and not each.ok]
     return Outcome.of_errors(missing, document, text) if missing else Outcome(document, text)
 
@@ -54,10 +56,13 @@ def finding_table(findings: list[Finding]):
     return table("", dict.fromkeys(("has", "", "what", "what to do"), "left"), rows)
 
 
-def trouble_lines(bad: list[KnownBad]) -> list[str]:
-    if not bad:
-        return ["\nno known trouble with these versions on this machine"]
-    return [line for each in bad for line in (f"\nknown trouble: {each.what}", f"what to do: {each.do}")]
+def trouble_lines(bad: list[KnownBad], unknown: list[str]) -> list[str]:
+    """Trouble that is known; silence about versions that were never measured would read as praise."""
+    lines = [line for each in bad for line in (f"\nknown trouble: {each.what}", f"what to do: {each.do}")]
+    if unknown:
+        lines.append(f"\nnot measured: this triton with this torch {', '.join(unknown)}")
+        lines.append("what to do: run `chunkwise verify PIPE` here, with the sizes and dtype that you will use")
+    return lines or ["\nno known trouble with these versions on this machine, and they were measured"]
 
 
 def lacking(finding: Finding) -> Diagnostic:

@@ -7,6 +7,7 @@ from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..exporting.export import BACKENDS, export
 from ..reporting.outcome import Outcome
+from ..reporting.write_file import write_file
 from ._options import fixed_axes, read_axes, stage_folders
 
 NAME = "export"
@@ -15,7 +16,7 @@ HELP = "write the pipeline as one plain Python file, with its gradient, that run
 
 def arguments(parser) -> None:
     parser.add_argument("pipeline", metavar="PIPE", help="a name in pipelines/, or a path")
-    parser.add_argument("-o", "--out", default="-", metavar="FILE", help="where to write it; - prints it (by default)")
+    parser.add_argument("-o", "--out", dest="file", default="-", metavar="FILE", help="where to write it; - prints it")
     parser.add_argument("--backend", choices=BACKENDS, default="triton", help="triton (by default) or reference")
     parser.add_argument("--outputs", metavar="o,final_state", help="what the function returns, all by default")
     parser.add_argument("--without", default="", metavar="NAME", help="optional inputs that the function does not have")
@@ -31,18 +32,11 @@ def execute(args) -> Outcome:
             raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"--axes: {op.spec.name} does not fix {name}", help=help))
     outputs = None if args.outputs is None else split(args.outputs)
     text = export(fixed_axes(op, axes), args.backend, outputs, split(args.without))
-    if args.out == "-":
+    if args.file == "-":
         return Outcome({"pipeline": op.spec.name, "backend": args.backend, "text": text}, [text.removesuffix("\n")])
-    write(Path(args.out), text)
-    return Outcome({"pipeline": op.spec.name, "backend": args.backend, "files": [args.out]}, [f"wrote {args.out}"])
+    write_file(Path(args.file), text)
+    return Outcome({"pipeline": op.spec.name, "backend": args.backend, "files": [args.file]}, [f"wrote {args.file}"])
 
 
 def split(names: str) -> list[str]:
     return [name.strip() for name in names.split(",") if name.strip()]
-
-
-def write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise ChunkwiseError(Diagnostic(codes.USAGE, f"{path} cannot be written: {error.strerror}")) from None

@@ -5,7 +5,8 @@ from ..drawing.draw import FORMATS, draw
 from ..graphs.sizes import complete
 from ..planning.dtypes import IO_DTYPES
 from ..reporting.outcome import Outcome
-from ._options import fixed_axes, input_sizes, out_folder, read_axes, read_seqlens, stage_folders, workload
+from ..reporting.write_file import write_file
+from ._options import HEADS, fixed_axes, input_sizes, out_folder, read_axes, read_seqlens, stage_folders, workload
 
 NAME = "graph"
 HELP = "draw the pipeline: shapes, dtypes and units on its edges, width by bytes"
@@ -15,12 +16,12 @@ def arguments(parser) -> None:
     parser.add_argument("pipeline", metavar="PIPE", help="a name in pipelines/, or a path")
     parser.add_argument("--format", choices=FORMATS, default="svg", help="svg (by default), dot or mermaid")
     parser.add_argument("--backward", action="store_true", help="with the rebuild and backward phases")
-    parser.add_argument("--axes", default="", metavar="B=1,T=4096", help="sizes in numbers on the edges")
+    parser.add_argument("--axes", default="", metavar="B=1,T=4096", help=f"sizes in numbers on the edges; {HEADS}")
     parser.add_argument("--workload", metavar="NAME", help="the same, from a named workload")
     parser.add_argument("--seqlens", metavar="100,0,28", help="the same, for packed sequences")
     parser.add_argument("--dtype", choices=IO_DTYPES, help="the IO dtype by name on the edges")
     parser.add_argument("--until", metavar="STAGE", help="only what this stage needs")
-    parser.add_argument("--out", default="out", metavar="DIR", help="the file goes to DIR/PIPE/; - prints it")
+    parser.add_argument("--out", default="out", metavar="DIR", help="the file is DIR/PIPE/drawing.svg; - prints it")
     stage_folders(parser)
 
 
@@ -37,8 +38,8 @@ def execute(args) -> Outcome:
     drawing = draw(graph, args.format, sizes=sizes, io_dtype=args.dtype)
     if args.out == "-":
         return Outcome({"pipeline": graph.name, "format": drawing.format, "text": drawing.text}, [drawing.text])
-    path = out_folder(args.out, graph.name) / f"graph.{drawing.suffix}"
-    path.write_text(drawing.text, encoding="utf-8", newline="\n")
+    path = out_folder(args.out, graph.name) / f"drawing.{drawing.suffix}"
+    write_file(path, drawing.text)
     notes = [f"note: {drawing.note}"] if drawing.note else []
     document = {"pipeline": graph.name, "format": drawing.format, "files": [str(path)], "notes": notes}
     return Outcome(document, [f"wrote {path}", *notes])

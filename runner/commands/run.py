@@ -1,15 +1,15 @@
 """``run``: check, verify at a small size, time each stage and the whole op, draw the graph."""
 
-import json
 from dataclasses import replace
 
 from ..diagnostics import codes
 from ..diagnostics.errors import Diagnostic
 from ..drawing.save_graph import save_svg
 from ..graphs.sizes import complete
-from ..reporting.outcome import Outcome, Progress, finite
+from ..reporting.outcome import Outcome, Progress, document_text
 from ..reporting.report_run import RunReport, document, run_lines, run_table
 from ..reporting.timing import time_call
+from ..reporting.write_file import write_file
 from ..verification.generate import make_inputs
 from ..verification.report_verify import document as verify_document
 from ..verification.report_verify import verify_table
@@ -48,8 +48,9 @@ def execute(args) -> Outcome:
     picture, notes = save_svg(folder, call, timings)
     report = RunReport(call, timings, checked, what.seqlens, (picture, folder / "report.json"), (*what.notes, *notes))
     result = {**document(report), **probe_document(probed)}
-    (folder / "report.json").write_text(json.dumps(finite({"ok": True, **result, "errors": []}), indent=2) + "\n")
-    return Outcome(result, [run_table(report), *probe_lines(probed), *run_lines(report)])
+    outcome = Outcome(result, [run_table(report), *probe_lines(probed), *run_lines(report)])
+    write_file(folder / "report.json", document_text(outcome))
+    return outcome
 
 
 def verify_small(what: CommandSubject, backward: bool, progress) -> Verification:

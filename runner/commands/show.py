@@ -27,6 +27,9 @@ def arguments(parser) -> None:
 def execute(args) -> Outcome:
     stages = find_stages(args.stages)
     if args.name in stages:
+        if args.backward:
+            message = f"--backward has no effect on a stage: `chunkwise show {args.name}` says all of its gradient"
+            raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="leave it out; a pipeline has phases"))
         stage = stages[args.name]
         return Outcome(stage_document(stage), stage_text(stage))
     require_pipeline(args.name, stages)
@@ -43,6 +46,7 @@ def require_pipeline(name: str, stages: Mapping[str, Stage]) -> None:
         if Path(name).suffix or len(Path(name).parts) > 1:
             raise
         close = nearest(name, [*stages, *names()])
-        help = f"did you mean {close}?" if close else "`chunkwise list` names what there is"
+        what_else = "`chunkwise list` names what there is; --stages DIR brings in stages of your own"
+        help = f"did you mean {close}?" if close else what_else
         message = f"there is no stage and no pipeline {quoted(name)}"
         raise ChunkwiseError(Diagnostic(codes.UNKNOWN_STAGE, message, help=help)) from None

@@ -39,8 +39,8 @@ def execute(args) -> Outcome:
         progress=progress,
     )
     progress.done()
-    table = [*what.notes, *probe_lines(probed), verify_table(result)]
-    report = {**document(result), **probe_document(probed)}
+    table = [*(f"note: {note}" for note in what.notes), *probe_lines(probed), verify_table(result)]
+    report = {**document(result), **probe_document(probed), "notes": what.notes}
     if result.ok:
         return Outcome(report, table)
     bad = result.first_bad

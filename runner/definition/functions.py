@@ -3,6 +3,7 @@
 Inner axes are the last dimensions of a tensor, so every function here counts dimensions from the end.
 """
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -55,20 +56,37 @@ def norm(x, dim):
     return torch.linalg.vector_norm(x, dim=dim)
 
 
+RULES = {
+    "map": "number by number, over equal axes or scalars",
+    "select": "number by number: the second where the first, a comparison, holds, else the third",
+    "reduce": "over one axis, which goes",
+    "along": "over one axis, which stays",
+    "outer": "every product of a number of a and one of b, over the axes of a and then those of b",
+    "diag": "a vector as the diagonal of a matrix",
+    "transpose": "a matrix with its two axes exchanged",
+    "fill": "one number over the inner axes that are named",
+}
+"""How a function is typed -> that in words, for ``chunkwise explain definition``."""
+
+
 @dataclass(frozen=True)
 class Function:
-    """rule: how it is typed.
-
-    map         elementwise over equal axes or scalars
-    select      as map, the first argument a comparison
-    reduce      over ``axis=NAME``, which goes
-    along       over ``axis=NAME``, which stays
-    outer, diag, transpose, fill (of axis names): one each
-    """
+    """rule: a key of RULES."""
 
     rule: str
     arity: int
     compute: Callable
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The arguments as a file writes them."""
+        if self.rule == "fill":
+            return ("K", "V")
+        if self.rule in ("reduce", "along"):
+            return ("x", "axis=K")
+        if self.compute.__module__ == __name__:
+            return tuple(inspect.signature(self.compute).parameters)
+        return ("x",) if self.arity == 1 else ("a", "b")
 
 
 _MAPS = {

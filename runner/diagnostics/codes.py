@@ -83,6 +83,7 @@ DOUBLE_BACKWARD = "CW609"
 NO_GPU = "CW701"
 BACKEND = "CW702"
 OUT_OF_MEMORY = "CW703"
+OUTPUT = "CW704"
 
 OUT_OF_BUDGET = "CW801"
 VALUE_OUT_OF_LAW = "CW802"
@@ -162,6 +163,7 @@ CODES = {
     NO_GPU: Code("no GPU", ENVIRONMENT),
     BACKEND: Code("back end missing", ENVIRONMENT),
     OUT_OF_MEMORY: Code("out of memory", ENVIRONMENT),
+    OUTPUT: Code("output that cannot be written", ENVIRONMENT),
     OUT_OF_BUDGET: Code("error out of budget", FAILED),
     VALUE_OUT_OF_LAW: Code("value out of its law", FAILED),
     NOT_FINITE: Code("nan or inf", FAILED),

@@ -363,6 +363,11 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
         "chunkwise run gated_delta --axes B=64,T=131072",
         "Choose smaller sizes or a larger device.",
     ),
+    codes.OUTPUT: (
+        "The place where the result goes takes nothing more: its disk is full, or stdout leads to one that is.",
+        "chunkwise list > /dev/full",
+        "Make room, or name another place: --out DIR, or -o FILE for export.",
+    ),
     codes.OUT_OF_BUDGET: (
         "A result differs from the float64 definition by more than rounding explains. Budgets are derived, not tuned; "
         "the message names the first stage that is out.",

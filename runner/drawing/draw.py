@@ -3,8 +3,7 @@
 A command writes it like this; ``drawing.note`` says why it is not the format that was asked for:
 
     drawing = draw(graph, "svg", sizes=plan.sizes, times=times, io_dtype="bf16", backends=backends)
-    path = folder / f"graph.{drawing.suffix}"
-    path.write_text(drawing.text, encoding="utf-8", newline="\\n")
+    write_file(folder / f"graph.{drawing.suffix}", drawing.text)
 """
 
 from collections.abc import Mapping

@@ -5,6 +5,7 @@ from pathlib import Path
 from ..calling.function import Call
 from ..planning.dtypes import name_of
 from ..reporting.timing import Timings
+from ..reporting.write_file import write_file
 from .draw import draw
 
 
@@ -19,5 +20,5 @@ def save_svg(folder: Path, call: Call, timings: Timings) -> tuple[Path, tuple[st
         backends={stage.id: stage.backend for stage in timings.stages},
     )
     path = folder / f"graph.{drawing.suffix}"
-    path.write_text(drawing.text, encoding="utf-8", newline="\n")
+    write_file(path, drawing.text)
     return path, (drawing.note,) if drawing.note else ()

@@ -32,7 +32,7 @@ MAX_NODES = 2_000
 MAX_LITERAL = 40
 
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
-_LEVELS = (("|",), ("&",), ("+", "-"), ("*", "/", "//", "%", "@"))
+LEVELS = (("|",), ("&",), ("+", "-"), ("*", "/", "//", "%", "@"))
 _KEYWORDS = ("if", "else", "and", "or", "not", "in", "is", "lambda", "for")
 _TOKEN = re.compile(
     r"(?P<space>[ \t\r\n]+)"
@@ -141,10 +141,10 @@ class _Parser:
         return left
 
     def level(self, index: int) -> Node:
-        if index == len(_LEVELS):
+        if index == len(LEVELS):
             return self.unary()
         left = self.level(index + 1)
-        while self.at(*_LEVELS[index]):
+        while self.at(*LEVELS[index]):
             op = self.advance().text
             right = self.level(index + 1)
             left = self.node(Binary(op, left, right, left.start, right.end))

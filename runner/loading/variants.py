@@ -14,10 +14,16 @@ from .spec import OutputSpec, PipelineSpec, StageSpec, Written
 
 
 def with_axes(spec: PipelineSpec, sizes: Mapping[str, int]) -> PipelineSpec:
-    for name in sizes:
+    if not isinstance(sizes, Mapping):
+        message = f"sizes of axes are given by name, not as {type(sizes).__name__}"
+        raise ChunkwiseError(Diagnostic(codes.BAD_AXES, message, help='op.with_axes({"C": 32})'))
+    for name, size in sizes.items():
         if name not in spec.axes:
-            help = did_you_mean(name, spec.axes) or f"those that it fixes: {', '.join(spec.axes) or 'none'}"
+            help = did_you_mean(str(name), spec.axes) or f"those that it fixes: {', '.join(spec.axes) or 'none'}"
             raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"{spec.name} fixes no axis {name}", help=help))
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            message = f"{name} = {size!r}: the size of an axis is a whole number from 1"
+            raise ChunkwiseError(Diagnostic(codes.BAD_AXES, message, spec.axes[name].mark))
     axes = {name: replace(written, value=sizes.get(name, written.value)) for name, written in spec.axes.items()}
     return replace(spec, axes=axes)
 
@@ -25,8 +31,8 @@ def with_axes(spec: PipelineSpec, sizes: Mapping[str, int]) -> PipelineSpec:
 def until(spec: PipelineSpec, stages: Mapping, stage: str) -> PipelineSpec:
     """What the outputs of one stage need; the definition, which speaks of the whole op, falls away."""
     if stage not in spec.stages:
-        help = did_you_mean(stage, spec.stages) or f"its stages are {', '.join(spec.stages)}"
-        raise ChunkwiseError(Diagnostic(codes.USAGE, f"--until: {spec.name} has no stage {stage}", help=help))
+        help = did_you_mean(str(stage), spec.stages) or f"its stages are {', '.join(spec.stages)}"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, f"{spec.name} has no stage {stage}", help=help))
     used = nx.ancestors(dependencies(spec), stage) | {stage}
     kept = {name: entry for name, entry in spec.stages.items() if name in used}
     read = {edge.source for entry in kept.values() for edge in entry.edges}
@@ -36,8 +42,19 @@ def until(spec: PipelineSpec, stages: Mapping, stage: str) -> PipelineSpec:
     }
     inputs = {name: each for name, each in spec.inputs.items() if name in read}
     part = replace(spec, stages=kept, inputs=inputs, outputs=outputs, definition=None)
+    part = replace(part, params=params_of(spec, kept))
+    part = replace(part, axes=fixed_axes_of(part, stages))
     constraints = tuple(each for each in spec.constraints if names_of(each) <= axis_names(part))
-    return replace(part, params=params_of(spec, kept), constraints=constraints)
+    return replace(part, constraints=constraints)
+
+
+def fixed_axes_of(part: PipelineSpec, stages: Mapping) -> dict[str, Written]:
+    """The fixed axes that the inputs, stages or params of a part have."""
+    used = {axis for entry in part.inputs.values() for axis in entry.shape}
+    used |= {axis for entry in part.stages.values() for axis in stages[entry.use].axis_names}
+    numbers = [*part.params.values(), *(each for entry in part.stages.values() for each in entry.params.values())]
+    used |= set().union(*map(names_of, numbers))
+    return {name: written for name, written in part.axes.items() if name in used}
 
 
 def params_of(spec: PipelineSpec, kept: Mapping[str, StageSpec]) -> dict[str, Written]:

@@ -29,7 +29,8 @@ class Step:
     """One node, ready to run. launcher None means the reference; why says why when a kernel was asked for.
 
     outputs: port -> buffer; None when nobody reads it, or when it is written over an input. scratch: name -> buffer.
-    release: values that are not read after this step.
+    release: values that are not read after this step. backend: the launcher's name, interpret where it is interpreted,
+    or reference.
     """
 
     node: Node
@@ -39,11 +40,8 @@ class Step:
     outputs: Mapping[str, Buffer | None]
     scratch: Mapping[str, Buffer]
     release: tuple[str, ...]
+    backend: str
     why: str = ""
-
-    @property
-    def backend(self) -> str:
-        return self.launcher.name if self.launcher else "reference"
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,8 @@ def make_step(graph: Graph, node: Node, sizes, io, backend, device, needed: set[
         if launcher
         else {}
     )
-    return Step(node, launcher, config, axes, outputs, scratch, release, why)
+    runs = ("interpret" if backend == "interpret" else launcher.name) if launcher else "reference"
+    return Step(node, launcher, config, axes, outputs, scratch, release, runs, why)
 
 
 def buffer_of(value: Value, sizes: Mapping[str, int], io: torch.dtype) -> Buffer:
@@ -169,11 +168,15 @@ def choose(node: Node, axes, backend: str, device: torch.device) -> tuple[Launch
     raise ChunkwiseError(Diagnostic(codes.SIZE, message, node.mark, help=help))
 
 
-def resolve_backend(asked: str, device: torch.device, io: torch.dtype) -> str:
-    """auto is triton on a GPU and the reference without; anything else is what was asked for, or an error."""
+def check_backend(asked: str) -> None:
     if asked not in BACKENDS:
         message = f"there is no back end {asked}"
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=f"back ends are {', '.join(BACKENDS)}"))
+
+
+def resolve_backend(asked: str, device: torch.device, io: torch.dtype) -> str:
+    """auto is triton on a GPU and the reference without; anything else is what was asked for, or an error."""
+    check_backend(asked)
     backend = asked if asked != "auto" else ("triton" if device.type == "cuda" else "reference")
     if backend == "triton" and device.type != "cuda":
         message = f"the triton back end needs a GPU, the tensors are on {device.type}"

@@ -1,4 +1,4 @@
-"""Pairs of compiler, device and library that were measured to give wrong results or none, and what to do."""
+"""What was measured: compilers, devices and libraries that are wrong together, and those that chunkwise was run on."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -29,6 +29,31 @@ PAIRS = (
         lambda triton, numpy, majors: within(triton, (3, 6, 0), (3, 7, 0)) and numpy is not None and numpy >= (2, 4, 0),
     ),
 )
+
+
+MEASURED = frozenset(
+    {
+        ("3.7.1", "2.13.0", None),
+        ("3.6.0", "2.11.0", 9),
+    }
+)
+"""(triton, torch, major compute capability; None: no GPU, interpreted) that the tests ran on: NOTES.md."""
+
+
+def unmeasured(triton: str | None, torch: str, majors: Iterable[int]) -> list[str]:
+    """The places of this machine, in words, where nobody has run chunkwise with these versions."""
+    versions = plain_version(triton), plain_version(torch)
+    places = sorted(set(majors)) or [None]
+    return [words_of(place) for place in places if (*versions, place) not in MEASURED]
+
+
+def words_of(place: int | None) -> str:
+    return "without a GPU" if place is None else f"on compute capability {place}.x"
+
+
+def plain_version(text: str | None) -> str:
+    """2.11.0+cu130 as 2.11.0."""
+    return ".".join(map(str, read_version(text) or ()))
 
 
 def known_bad(triton: str | None, numpy: str | None, majors: Iterable[int]) -> list[KnownBad]:

@@ -29,18 +29,27 @@ class Outcome:
         return Outcome(document or {}, text, found, exit=max(CODES[each.code].exit for each in found))
 
 
+INTERRUPTED = Outcome({"interrupted": True}, exit=130)
+"""After Ctrl-C; 130 is what shells give a program that it ended."""
+
+
 def show(outcome: Outcome, json_wanted: bool) -> int:
     """Print the outcome; returns its exit code."""
     if json_wanted:
-        document = {"ok": outcome.exit == 0, **outcome.document, "errors": [as_json(each) for each in outcome.errors]}
-        if outcome.warnings:
-            document["warnings"] = [as_json(each) for each in outcome.warnings]
-        print(json.dumps(finite(document), indent=2))
+        print(document_text(outcome), end="")
         return outcome.exit
     print_text(outcome.text)
     for each in (*outcome.warnings, *outcome.errors):
         print(render(each, colour=colours(sys.stderr)), file=sys.stderr, end="\n\n")
     return outcome.exit
+
+
+def document_text(outcome: Outcome) -> str:
+    """The one JSON document of an outcome."""
+    document = {"ok": outcome.exit == 0, **outcome.document, "errors": [as_json(each) for each in outcome.errors]}
+    if outcome.warnings:
+        document["warnings"] = [as_json(each) for each in outcome.warnings]
+    return json.dumps(finite(document), indent=2) + "\n"
 
 
 def finite(value):
@@ -66,7 +75,7 @@ def print_text(parts: Sequence) -> None:
             raise  # main knows what to do; rich would exit with 1
 
     width = None if sys.stdout.isatty() else 200
-    console = Stdout(no_color=not colours(sys.stdout), width=width, highlight=False, soft_wrap=True)
+    console = Stdout(no_color=not colours(sys.stdout), width=width, highlight=False, emoji=False, soft_wrap=True)
     for part in parts:
         console.print(part, markup=False)
 

@@ -1,6 +1,6 @@
 """Is a tensor right? Budgets derived from rounding (rounding.py) and the float64 truth, never tuned.
 
-Rules (shared with contracts.md): the whole tensor; every slice (sequence x head x chunk); tensors under 64
+Rules: the whole tensor; every slice (sequence x head x chunk); tensors under 64
 numbers by the rms of several draws; caps, so that a wrong reference cannot widen its own budget; zeros exact.
 """
 

@@ -14,7 +14,7 @@ import torch
 from ..calling.function import Op, io_dtype
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
-from ..planning.dtypes import port_dtype
+from ..planning.dtypes import name_of, port_dtype
 
 
 def refuse(message: str, help: str | None = None):
@@ -27,6 +27,7 @@ class InputsFile:
 
     inputs: by name, None where absent. io: their IO dtype. expected: what another implementation gave, outputs by
     name and gradients as ``d_<input>``. cotangents: the outputs' incoming gradients that these belong to.
+    notes: what the file holds and is left out, with the reason.
     """
 
     inputs: Mapping[str, torch.Tensor | None]
@@ -34,11 +35,13 @@ class InputsFile:
     io: torch.dtype
     expected: Mapping[str, torch.Tensor]
     cotangents: Mapping[str, torch.Tensor]
+    notes: tuple[str, ...] = ()
 
 
 def read_inputs(path: str, op: Op, io: torch.dtype | None, device) -> InputsFile:
-    """io: cast the IO inputs to it; None leaves them as they are. Results for other numbers than these are not
-    expected, so a cast drops them."""
+    """io: cast the IO inputs to it; None leaves them as they are. What is expected are results for the numbers of the
+    file: rounded ones have other results, by as much as the op is sensitive to its inputs, and finer arithmetic than
+    the other implementation's shows that one's errors. So a cast leaves them out, and says so."""
     tensors = read_file(path)
     own = {name: own_entry(tensors, op.spec.name, name) for name in [*op.spec.inputs, *op.spec.params]}
     missing = [name for name, entry in op.spec.inputs.items() if own[name] is None and not entry.optional]
@@ -47,12 +50,19 @@ def read_inputs(path: str, op: Op, io: torch.dtype | None, device) -> InputsFile
     params = {name: own[name].item() for name in op.spec.params if own[name] is not None}
     inputs = {name: own[name] for name in op.spec.inputs}
     given = dtype_of(op, inputs)
+    expected, cotangents = results_of(tensors, op, device)
     if io not in (None, given):
-        return InputsFile(on_device(cast(op, inputs, io), device), params, io, {}, {})
+        note = f"what it expects is for its {name_of(given)} inputs and is not compared with {name_of(io)} results"
+        return InputsFile(on_device(cast(op, inputs, io), device), params, io, {}, {}, (note,) * bool(expected))
+    return InputsFile(on_device(inputs, device), params, given, expected, cotangents)
+
+
+def results_of(tensors: Mapping, op: Op, device) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """(what is expected, by result; the cotangents that it belongs to, by output)."""
     results = [*op.spec.outputs, *(f"d_{name}" for name in op.spec.inputs)]
     expected = {name: own_entry(tensors, op.spec.name, f"expected.{name}") for name in results}
     cotangents = {name: own_entry(tensors, op.spec.name, f"cotangent.{name}") for name in op.spec.outputs}
-    return InputsFile(on_device(inputs, device), params, given, there(expected, device), there(cotangents, device))
+    return there(expected, device), there(cotangents, device)
 
 
 def on_device(tensors: Mapping, device) -> dict[str, torch.Tensor | None]:

@@ -1,0 +1,109 @@
+"""The tensors of a call against the graph: kinds, ranks, dtypes, devices, sizes, each complaint by name."""
+
+from collections.abc import Mapping
+
+import torch
+
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..graphs.graph import Graph, Value
+from ..planning.dtypes import IO_DTYPES, name_of, port_dtype
+from ..planning.execute import readable
+
+
+def check_tensors(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> tuple[torch.dtype, torch.device]:
+    """(IO dtype, device) of a call; wrong kinds, ranks, dtypes and devices are refused by name."""
+    present = {name: x for name, x in tensors.items() if x is not None}
+    found = []
+    for name, x in present.items():
+        value = graph.inputs[name]
+        if not isinstance(x, torch.Tensor):
+            found.append(wrong(value, f"must be a tensor, it is {type(x).__name__}"))
+        elif x.dim() != len(value.axes):
+            found.append(wrong(value, f"must have {len(value.axes)} axes, it has the shape {list(x.shape)}"))
+    if found:
+        raise ChunkwiseError(*found)
+    io = io_dtype(graph, present)
+    device = next(iter(present.values())).device
+    for name, x in present.items():
+        value = graph.inputs[name]
+        found += dtype_errors(value, x, io)
+        if x.device != device:
+            first = next(iter(present))
+            found.append(wrong(value, f"is on {x.device}, {first} is on {device}"))
+    if found:
+        raise ChunkwiseError(*found)
+    return io, device
+
+
+def wrong(value: Value, message: str, help: str | None = None) -> Diagnostic:
+    axes = " ".join(map(str, value.axes))
+    return Diagnostic(codes.TENSOR, f"{value.name} [{axes}] {message}", value.mark, help=help)
+
+
+def io_dtype(graph: Graph, present: Mapping[str, torch.Tensor]) -> torch.dtype:
+    """The one dtype of the inputs that name none."""
+    dtypes = {name: x.dtype for name, x in present.items() if graph.inputs[name].dtype == "io"}
+    if not dtypes:
+        return torch.float32
+    first = next(iter(dtypes.values()))
+    if len(set(dtypes.values())) > 1:
+        have = ", ".join(f"{name} is {name_of(dtype)}" for name, dtype in dtypes.items())
+        message = f"the inputs of {graph.name} must share one dtype: {have}"
+        raise ChunkwiseError(Diagnostic(codes.TENSOR, message, help=f"cast them to one of {', '.join(IO_DTYPES)}"))
+    if first not in IO_DTYPES.values():
+        name = next(iter(dtypes))
+        raise ChunkwiseError(wrong(graph.inputs[name], f"is {name_of(first)}; dtypes are {', '.join(IO_DTYPES)}"))
+    return first
+
+
+def dtype_errors(value: Value, x: torch.Tensor, io: torch.dtype) -> list[Diagnostic]:
+    if value.dtype == "int":
+        ok = x.dtype in (torch.int32, torch.int64)
+        return [] if ok else [wrong(value, f"must be int32 or int64, it is {name_of(x.dtype)}")]
+    wanted = port_dtype(value.dtype, io)
+    if x.dtype == wanted:
+        return []
+    return [wrong(value, f"must be {name_of(wanted)}, it is {name_of(x.dtype)}", f"pass {value.name}.to({wanted})")]
+
+
+def read_sizes(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> dict[str, int]:
+    """Every axis of the inputs as a number; two tensors that disagree are an error that names both."""
+    fixed = {name: written.value for name, written in graph.spec.axes.items()}
+    sizes, first, found = {}, {}, []
+    for name, x in tensors.items():
+        if x is None:
+            continue
+        value = graph.inputs[name]
+        for axis, length in zip(value.axes, x.shape):
+            wanted = axis if isinstance(axis, int) else fixed.get(axis, sizes.get(axis, length))
+            if length != wanted:
+                by = f"{first[axis]} has {wanted}" if axis in first else f"the file says {wanted}"
+                have = f"the size {length}" if isinstance(axis, int) else f"{axis} = {length}"
+                found.append(wrong(value, f"has {have}, {by}"))
+            elif axis not in sizes:
+                sizes[axis], first[axis] = length, name
+    if found:
+        raise ChunkwiseError(*found)
+    return sizes
+
+
+def check_state_count(graph: Graph, tensors, sizes: Mapping[str, int]) -> None:
+    """States have one entry per sequence."""
+    for name, x in tensors.items():
+        axes = graph.inputs[name].axes
+        if x is not None and "N" in axes and x.shape[axes.index("N")] != sizes["N"]:
+            message = f"has {x.shape[axes.index('N')]} states, and the number of sequences is {sizes['N']}"
+            raise ChunkwiseError(wrong(graph.inputs[name], message))
+
+
+def check_written(graph: Graph, tensors, sizes: Mapping[str, int]) -> None:
+    """What is written over is written where it lies, and every sequence has a row there."""
+    for name in graph.mutated.values():
+        x, entry = tensors[name], graph.spec.inputs[name]
+        if readable(x) is not x:
+            message = "is written over, so it must be contiguous and start at a multiple of 16 bytes"
+            raise ChunkwiseError(wrong(graph.inputs[name], message, "keep the states in one tensor of their own"))
+        if entry.slots and tensors[entry.slots.value] is None and x.shape[0] < sizes["N"]:
+            message = f"has {x.shape[0]} rows for {sizes['N']} sequences"
+            raise ChunkwiseError(wrong(graph.inputs[name], message, f"pass {entry.slots.value}: which row is whose"))

@@ -1,0 +1,18 @@
+"""Files that a command leaves behind."""
+
+from errno import EDQUOT, ENOSPC
+from pathlib import Path
+
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+
+
+def write_file(path: Path, text: str) -> None:
+    """UTF-8, lines ending in a line feed. ChunkwiseError: for a place that takes no file the command line is to blame,
+    for a full disk the machine."""
+    try:
+        path.write_text(text, encoding="utf-8", newline="\n")
+    except OSError as error:
+        code = codes.OUTPUT if error.errno in (ENOSPC, EDQUOT) else codes.USAGE
+        message = f"{path} cannot be written: {error.strerror}"
+        raise ChunkwiseError(Diagnostic(code, message, help="name a place that you can write to")) from None

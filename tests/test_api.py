@@ -1,0 +1,163 @@
+"""The Python API when it is held wrongly, and what it says of itself.
+
+What an argument is, is a ChunkwiseError with a code and a way out. The names of load's own arguments are Python's to
+check: a TypeError. Compiled code can raise a TypeError only; it carries the code.
+"""
+
+import inspect
+import pydoc
+import re
+
+import pytest
+import torch
+from support.ops import op, refusal
+
+from chunkwise.runner import load
+
+LOADS = {
+    "no path": ((3,), {}, "a pipeline is a name or a path, not an int", 'load("gated_delta")'),
+    "nothing": ((None,), {}, "a pipeline is a name or a path, not a NoneType", 'load("gated_delta")'),
+    "one folder": ((), {"stages": "x"}, "stages is a list of folders, not a str", "stages=['x']"),
+    "no folders": ((), {"stages": 3}, "stages is a list of folders, each a text or a path", 'stages=["my_stages"]'),
+    "a number among them": (
+        (),
+        {"stages": [3]},
+        "stages is a list of folders, each a text or a path",
+        'stages=["my_stages"]',
+    ),
+    "no back end": ((), {"backend": "cuda"}, "there is no back end cuda", "back ends are auto, triton, "),
+    "a text for bytes": (
+        (),
+        {"memory_budget": "500"},
+        "memory_budget is a whole number of bytes, from 0, not '500'",
+        "memory_budget=500 * 10**6 is 500 MB",
+    ),
+    "negative bytes": (
+        (),
+        {"memory_budget": -1},
+        "memory_budget is a whole number of bytes, from 0, not -1",
+        "memory_budget=500 * 10**6 is 500 MB",
+    ),
+}
+
+
+@pytest.mark.parametrize("arguments, keywords, message, help", LOADS.values(), ids=LOADS)
+def test_what_load_refuses(arguments, keywords, message, help):
+    (error,) = refusal(load, *(arguments or ("gated_delta",)), **keywords)
+    assert (error.code, error.message) == ("CW601", message) and error.help.startswith(help)
+
+
+def test_load_says_all_that_is_wrong_at_once():
+    assert len(refusal(load, 3, stages="x", memory_budget=1.5)) == 3
+
+
+def test_an_argument_that_load_does_not_have():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'axes'"):
+        load("gated_delta", axes={"C": 32})
+
+
+METHODS = {
+    "a size of 0": (lambda an_op: an_op.with_axes({"C": 0}), "C = 0: the size of an axis is a whole number from 1"),
+    "a text": (lambda an_op: an_op.with_axes({"C": "32"}), "C = '32': the size of an axis is a whole number from 1"),
+    "no names": (lambda an_op: an_op.with_axes("C"), "sizes of axes are given by name, not as str"),
+    "an axis that is not fixed": (lambda an_op: an_op.with_axes({"K": 8}), "gated_delta fixes no axis K"),
+    "a name that is none": (lambda an_op: an_op.with_axes({3: 8}), "gated_delta fixes no axis 3"),
+    "an unknown stage": (lambda an_op: an_op.until("foo"), "gated_delta has no stage foo"),
+    "a stage that is none": (lambda an_op: an_op.until(3), "gated_delta has no stage 3"),
+}
+
+
+@pytest.mark.parametrize("method, message", METHODS.values(), ids=METHODS)
+def test_what_an_ops_methods_refuse(method, message):
+    (error,) = refusal(method, op("gated_delta"))
+    assert error.message == message and "--" not in str(error)
+
+
+def test_inputs_by_position():
+    q = torch.zeros(1, 4, 1, 8)
+    (error,) = refusal(op("gated_delta"), q, q)
+    assert (error.code, error.message) == ("CW604", "gated_delta takes its inputs by name")
+    assert error.help == "op(q=..., k=..., v=..., g=..., beta=...)"
+
+
+def test_inputs_by_position_in_compiled_code(monkeypatch):
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    with pytest.raises(TypeError, match=re.escape("error[CW604]: gated_delta takes its inputs by name")):
+        op("gated_delta")(torch.zeros(1, 4, 1, 8))
+
+
+@pytest.mark.parametrize("outputs, message", [
+    ("o", "outputs must be a list of names, it is a text"),
+    (3, "outputs must be a list of names, it is 3"),
+    ([3], "simple_gla has no output 3"),
+])  # fmt: skip
+def test_outputs_that_are_none(outputs, message):
+    x = torch.zeros(1, 4, 1, 8)
+    (error,) = refusal(op("simple_gla"), q=x, k=x, v=x, g=torch.zeros(1, 4, 1), outputs=outputs)
+    assert (error.code, error.message) == ("CW604", message) and error.help
+
+
+def test_the_signature_of_an_op():
+    signature = inspect.signature(op("gated_delta"))
+    parameters = signature.parameters
+    assert [*parameters] == ["q", "k", "v", "g", "beta", "initial_state", "scale", "cu_seqlens", "seqlens", "outputs"]
+    assert {each.kind for each in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
+    required = [name for name, each in parameters.items() if each.default is inspect.Parameter.empty]
+    assert required == ["q", "k", "v", "g", "beta"]
+    assert str(parameters["g"]) == "g: '[B T HV], f32, log_decay/ln/token, <= 0'"
+    assert str(parameters["initial_state"]).endswith("state/sequence_start' = None")
+    assert str(parameters["scale"]) == "scale: 'number' = K ** -0.5"
+    assert signature.return_annotation._fields == ("o", "final_state")
+
+
+def test_the_help_of_an_op():
+    text = pydoc.plain(pydoc.render_doc(op("mamba2")))
+    for words in (
+        f"mamba2: {op('mamba2').spec.summary}",
+        "initial_state",
+        "optional",
+        "Gives",
+        "cu_seqlens: [N + 1] int32 or int64",
+    ):
+        assert words in text
+    assert "cu_seqlens" in inspect.getdoc(op("mamba2").__call__)
+
+
+@pytest.mark.parametrize("name", ["linear_attn", "qwen3_next_gdn"])
+def test_help_and_signature_follow_the_file(name):
+    an_op = op(name)
+    assert {*an_op.spec.inputs, *an_op.spec.params} < inspect.signature(an_op).parameters.keys()
+    assert all(entry.doc in an_op.__doc__ for entry in an_op.spec.inputs.values())
+
+
+STAGE = '''"""Twice."""
+from chunkwise.stages._contract import Contract, Port
+
+CONTRACT = Contract(inputs={"x": Port("B T H K")}, outputs={"y": Port("B T H K")})
+
+
+def reference(x):
+    return {"y": 2 * x}
+
+
+def vjp(d_y, *, needs):
+    return 2 * d_y
+'''
+PIPE = """\
+schema: pipeline/v1
+name: twice
+inputs: {x: B T H K}
+stages: {two: {use: twice, in: {x: x}}}
+outputs: {y: two.y}
+"""
+
+
+def test_a_vjp_that_gives_no_mapping(tmp_path):
+    (tmp_path / "twice.py").write_text(STAGE)
+    (tmp_path / "twice.yaml").write_text(PIPE)
+    an_op = load(tmp_path / "twice.yaml", stages=[tmp_path], backend="reference")
+    y = an_op(x=torch.zeros(1, 4, 1, 8, requires_grad=True)).y
+    (error,) = refusal(y.sum().backward)
+    assert error.code == "CW506" and error.label is None
+    assert error.message == "two.vjp: vjp of twice gives a Tensor, no mapping"
+    assert (error.mark.line, error.help) == (11, 'return {"x": d_x}')

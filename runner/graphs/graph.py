@@ -72,6 +72,7 @@ class Graph:
 
     With a backward pass (backward/derive.py): cotangents, output -> the value that brings its gradient in;
     gradients, input -> the value that is its gradient; kept, the forward values that backward reads.
+    file: the graph as the file has it, where a rewrite made this one.
     """
 
     spec: PipelineSpec
@@ -83,6 +84,7 @@ class Graph:
     cotangents: Mapping[str, str] = field(default_factory=dict)
     gradients: Mapping[str, str] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
+    file: "Graph | None" = None
 
     @property
     def name(self) -> str:

@@ -83,7 +83,7 @@ def make_plan(
     results: name -> value to make. given: values that are there already, besides the graph's inputs.
     Raises ChunkwiseError when a constraint is broken or a kernel was asked for that refuses these sizes.
     """
-    found = size_errors(graph, sizes)
+    found = size_errors(graph.file or graph, sizes)
     if found:
         raise ChunkwiseError(*found)
     needed = needed_values(graph, {*results.values(), *graph.mutated}, set(given))

@@ -29,7 +29,8 @@ def replaced(graph: Graph, pattern: Graph, match: Match, stage: Stage) -> Graph:
         if name in boundary or value.producer not in gone
     }
     nodes = {node.id: node} | {id: each for id, each in graph.nodes.items() if id not in gone}
-    return replace(graph, values=values, nodes=in_order(nodes, values, list(graph.nodes)))
+    nodes = in_order(nodes, values, list(graph.nodes))
+    return replace(graph, values=values, nodes=nodes, file=graph.file or graph)
 
 
 def in_order(nodes: Mapping[str, Node], values: Mapping[str, Value], place: Sequence[str]) -> dict[str, Node]:

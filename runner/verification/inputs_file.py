@@ -11,7 +11,8 @@ from pathlib import Path
 
 import torch
 
-from ..calling.function import Op, io_dtype
+from ..calling.check_call import io_dtype
+from ..calling.function import Op
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..planning.dtypes import name_of, port_dtype

@@ -552,7 +552,7 @@ def test_every_error_of_a_file_in_one_run_in_the_order_of_the_text():
     ]
     assert places(*changes) == [
         ("CW402", 11, 17),
-        ("CW404", 14, 18),
+        ("CW402", 14, 18),
         ("CW302", 17, 46),
         ("CW304", 17, 46),
         ("CW222", 19, 46),
@@ -623,7 +623,7 @@ help: right is the wrong way round: transpose(right), or right @ left for a vect
 )
 def test_definition_in_every_style_of_scalar(line, column, carets):
     text = refused(("o = scale * (q @ S)", line), text=DEFINED)
-    assert text.startswith(f"error[CW404]: unknown name 'qq'\n  --> op.yaml:17:{column}\n"), text
+    assert text.startswith(f"error[CW402]: unknown name 'qq'\n  --> op.yaml:17:{column}\n"), text
     assert text.splitlines()[4].count("^") == carets
 
 
@@ -643,7 +643,7 @@ def test_definition_in_flow_style():
     assert (
         text
         == """\
-error[CW404]: unknown name 'qq'
+error[CW402]: unknown name 'qq'
   --> op.yaml:14:79
    |
 14 |   step: [S = exp(g) * S, "S = S + outer(k, beta * (v - k @ S))", o = scale * (qq @ S)]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import torch
 
 from ..definition import Definition, DefinitionError, Line, Problem, evaluate, parse_definition, typecheck
+from ..definition.lower import Lowering, lower
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..diagnostics.marks import Mark
@@ -33,7 +34,7 @@ def diagnostic(problem: Problem) -> Diagnostic:
     mark = problem.line.where if problem.line else None
     if isinstance(mark, Mark):
         mark = mark.within(problem.start, problem.end)
-    return Diagnostic(codes.DEFINITION, problem.message, mark, help=problem.help)
+    return Diagnostic(problem.code or codes.DEFINITION, problem.message, mark, help=problem.help)
 
 
 def parsed(spec: PipelineSpec) -> Definition:
@@ -110,6 +111,17 @@ def definition_errors(spec: PipelineSpec) -> list[Diagnostic]:
         for name, output in spec.outputs.items()
         if name not in given
     ]
+
+
+def number_errors(graph: Graph, params: Mapping[str, float], sizes: Mapping[str, int]) -> list[Diagnostic]:
+    """What in the definition has no value for these numbers; no tensor is needed to tell."""
+    if graph.spec.definition is None:
+        return []
+    try:
+        lower(parsed(graph.spec), Lowering(declared_axes(graph.spec), {**sizes, **params}, {}, False), ())
+    except DefinitionError as error:
+        return [diagnostic(problem) for problem in error.problems]
+    return []
 
 
 def definition_outputs(

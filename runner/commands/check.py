@@ -7,6 +7,7 @@ import torch
 from ..calling.function import Op, load
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..graphs.flops import require_flops
 from ..reporting.outcome import Outcome
 from ..verification.oracle import number_errors
 from ._options import fixed_axes, input_sizes, read_axes, read_seqlens, stage_folders, workload
@@ -56,6 +57,7 @@ def try_sizes(op: Op, sizes: Mapping[str, int], seqlens: Sequence[int] | None) -
     nothing, device = dict.fromkeys(op.whole.inputs), torch.device("cpu")
     call = op.call(op.whole, nothing, {}, sizes, None, seqlens, torch.float32, device, op.whole.outputs)
     call.forward_plan()
+    require_flops(op.whole, call.sizes)
     if found := number_errors(op.whole, call.params, call.sizes):
         raise ChunkwiseError(*found)
 

@@ -5,6 +5,7 @@ import json
 from ..diagnostics import codes
 from ..diagnostics.errors import Diagnostic
 from ..drawing.save_graph import save_svg
+from ..graphs.flops import require_flops
 from ..graphs.sizes import complete
 from ..reporting.outcome import Outcome, Progress, finite
 from ..reporting.report_run import RunReport, document, run_lines, run_table
@@ -38,6 +39,7 @@ def execute(args) -> Outcome:
         return probe_failed(what, probed)
     call = what.op.bind({**what.inputs, **what.params}, seqlens=what.seqlens)
     call.forward_plan()  # what no kernel or constraint allows is said before anything is verified
+    require_flops(call.graph, call.sizes)
     checked = verify_small(what, args.backward, progress)
     if not checked.ok:
         progress.done()

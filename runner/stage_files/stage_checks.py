@@ -11,6 +11,7 @@ from ...stages._units import UNITS
 from ..diagnostics.codes import BAD_NAME, DTYPE_NAME, LAW_TEXT, SHAPE_TEXT, STAGE_CONTRACT, UNIT_NAME
 from ..diagnostics.errors import Diagnostic, quoted
 from ..diagnostics.hints import nearest
+from .contract_numbers import number_errors
 from .signature_checks import function_errors
 from .stage_source import StageSource
 
@@ -27,8 +28,8 @@ def stage_errors(name: str, module: ModuleType, source: StageSource) -> list[Dia
         message = f"stage {name} has no CONTRACT" if contract is None else f"CONTRACT of stage {name} is no Contract"
         help = "CONTRACT = Contract(inputs={...}, outputs={...}); a helper's file name begins with _"
         return [Diagnostic(STAGE_CONTRACT, message, source.assignment("CONTRACT"), help=help)]
-    errors = contract_errors(name, contract, source)
-    return errors or function_errors(name, contract, module, source)
+    errors = contract_errors(name, contract, source) or function_errors(name, contract, module, source)
+    return errors or number_errors(name, contract, module, source)
 
 
 def contract_errors(name: str, contract: Contract, source: StageSource) -> list[Diagnostic]:

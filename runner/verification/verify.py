@@ -129,14 +129,12 @@ def on_heads(whole: Subject, heads: tuple[int, ...]) -> Subject:
 
 
 def poisoned_tail(graph: Graph, tensors: Mapping, call: Call) -> dict:
-    """Tensors whose rows past the last sequence are nan."""
-    if call.packing is None:
-        return dict(tensors)
-    tokens, result = sum(call.packing.on_host()), {}
+    """Copies, which a faulty stage may write without harm to the caller; rows past the last sequence are nan."""
+    tokens, result = sum(call.packing.on_host()) if call.packing else call.sizes.get("T", 0), {}
     for name, x in tensors.items():
         axes = graph.values[name].axes if name in graph.values else ()
+        x = x.clone() if x is not None else None
         if x is not None and "T" in axes and x.is_floating_point():
-            x = x.clone()
             x.narrow(axes.index("T"), tokens, call.sizes["T"] - tokens).fill_(float("nan"))
         result[name] = x
     return result

@@ -1,9 +1,8 @@
 """``run``: check, verify at a small size, time each stage and the whole op, draw the graph."""
 
 import json
+from dataclasses import replace
 
-from ..diagnostics import codes
-from ..diagnostics.errors import Diagnostic
 from ..drawing.save_graph import save_svg
 from ..graphs.flops import require_flops
 from ..graphs.sizes import complete
@@ -13,7 +12,8 @@ from ..reporting.timing import time_call
 from ..verification.generate import make_inputs
 from ..verification.report_verify import document as verify_document
 from ..verification.report_verify import verify_table
-from ..verification.verify import Verification, verify
+from ..verification.result import Verification
+from ..verification.verify import verify
 from ..workloads import SMALL
 from ._options import backward_options, out_folder, sizes_and_machine
 from ._probe import probe_document, probe_failed, probe_lines, probed_values
@@ -43,7 +43,7 @@ def execute(args) -> Outcome:
     checked = verify_small(what, args.backward, progress)
     if not checked.ok:
         progress.done()
-        return failed(what, checked)
+        return failed(checked)
     timings = time_call(call, args.backward, progress)
     progress.done()
     picture, notes = save_svg(folder, call, timings)
@@ -80,10 +80,6 @@ def plain_sizes(graph, what: CommandSubject) -> dict[str, int]:
     }
 
 
-def failed(what: CommandSubject, checked: Verification) -> Outcome:
-    bad = checked.first_bad
-    message = f"{bad.id}.{bad.value} is out of budget: {bad.verdict.why}; nothing was timed"
-    mark = what.op.spec.stages[bad.id].mark if bad.id in what.op.spec.stages else None
-    return Outcome(
-        verify_document(checked), [verify_table(checked)], [Diagnostic(codes.OUT_OF_BUDGET, message, mark)], exit=1
-    )
+def failed(checked: Verification) -> Outcome:
+    why = replace(checked.failure, message=f"{checked.failure.message}; nothing was timed")
+    return Outcome(verify_document(checked), [verify_table(checked)], [why], exit=1)

@@ -9,7 +9,7 @@ from ..planning.dtypes import name_of
 from ..planning.plan import buffer_of, bytes_of
 from ..verification.report_verify import document as verify_document
 from ..verification.report_verify import summary
-from ..verification.verify import Verification
+from ..verification.result import Verification
 from .environment import environment
 from .timing import StageTiming, Timing, Timings
 

@@ -22,6 +22,7 @@ from ..planning.plan import Plan, Step, launchers_mark, make_plan
 from ..planning.references import rounded, run_reference
 from ..stage_files.stage_library import Stage
 from .budgets import FEW, deciding
+from .narrowing import all_in_float64
 from .rounding import RoundedDots, RoundedResults, Stochastic, model_dtype, nearest
 
 DRAWS = 8
@@ -69,8 +70,10 @@ def stage_outputs(subject: Subject, node: Node, inputs: Mapping, compute: torch.
     named, dtype = keywords(subject, node), model_dtype(subject.call.io)
     if isinstance(rounding, Stochastic) and dtype == torch.float32:
         return run_reference(node, inputs, named, subject.seqs, torch.float64, RoundedResults(rounding))
-    dots = RoundedDots(dtype, rounding) if rounding else None
-    return run_reference(node, inputs, named, subject.seqs, compute, dots)
+    watch = all_in_float64(node) if compute == torch.float64 else None
+    return run_reference(
+        node, inputs, named, subject.seqs, compute, RoundedDots(dtype, rounding) if rounding else watch
+    )
 
 
 def keywords(subject: Subject, node: Node) -> dict[str, float]:

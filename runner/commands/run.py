@@ -1,11 +1,12 @@
 """``run``: check, verify at a small size, time each stage and the whole op, draw the graph."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 
+from ..calling.function import Call
 from ..drawing.save_graph import save_svg
 from ..graphs.flops import require_flops
-from ..graphs.sizes import complete
 from ..reporting.outcome import Outcome, Progress, finite
 from ..reporting.report_run import RunReport, document, run_lines, run_table
 from ..reporting.timing import time_call
@@ -13,9 +14,9 @@ from ..verification.generate import make_inputs
 from ..verification.report_verify import document as verify_document
 from ..verification.report_verify import verify_table
 from ..verification.result import Verification
+from ..verification.small_case import small_case
 from ..verification.verify import verify
-from ..workloads import SMALL
-from ._options import backward_options, out_folder, sizes_and_machine
+from ._options import backward_options, out_folder, read_axes, sizes_and_machine
 from ._probe import probe_document, probe_failed, probe_lines, probed_values
 from ._subject import CommandSubject, subject
 
@@ -40,7 +41,7 @@ def execute(args) -> Outcome:
     call = what.op.bind({**what.inputs, **what.params}, seqlens=what.seqlens)
     call.forward_plan()  # what no kernel or constraint allows is said before anything is verified
     require_flops(call.graph, call.sizes)
-    checked = verify_small(what, args.backward, progress)
+    checked = verify_small(what, call, read_axes(args.axes), args.backward, progress)
     if not checked.ok:
         progress.done()
         return failed(checked)
@@ -53,7 +54,7 @@ def execute(args) -> Outcome:
     return Outcome(result, [run_table(report), *probe_lines(probed), *run_lines(report)])
 
 
-def verify_small(what: CommandSubject, backward: bool, progress) -> Verification:
+def verify_small(what: CommandSubject, call: Call, asked: Mapping[str, int], backward: bool, progress) -> Verification:
     """Verify on the same device, dtype and back end, where the float64 recurrence takes a moment only; on the tensors
     of an inputs file when it says what is expected of them."""
     if what.expected:
@@ -61,23 +62,9 @@ def verify_small(what: CommandSubject, backward: bool, progress) -> Verification
             what.op, what.inputs, seqlens=what.seqlens, params=what.params, backward=backward, expected=what.expected,
             cotangents=what.cotangents, progress=progress,
         )  # fmt: skip
-    graph = what.op.whole
-    sizes = {axis: SMALL[axis] for axis in graph.axis_names if axis in SMALL}
-    given = {axis: size for axis, size in plain_sizes(graph, what).items() if axis not in sizes}
-    sizes = complete(graph, {**given, **sizes})
-    inputs = make_inputs(graph, sizes, what.io, what.device)
-    return verify(what.op, inputs, params=what.params, backward=backward, progress=progress)
-
-
-def plain_sizes(graph, what: CommandSubject) -> dict[str, int]:
-    """The sizes of the real inputs, for axes that the small ones do not name."""
-    return {
-        axis: length
-        for name, x in what.inputs.items()
-        if x is not None
-        for axis, length in zip(graph.inputs[name].axes, x.shape)
-        if isinstance(axis, str) and axis not in ("N", "NT")
-    }
+    sizes, seqlens = small_case(what.op.whole, call.sizes, asked, what.seqlens)
+    inputs = make_inputs(what.op.whole, sizes, what.io, what.device)
+    return verify(what.op, inputs, seqlens=seqlens, params=what.params, backward=backward, progress=progress)
 
 
 def failed(checked: Verification) -> Outcome:

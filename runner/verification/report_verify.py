@@ -44,6 +44,7 @@ def document(result: Verification) -> dict:
             "backend": result.backend,
             "case": result.case,
             "axes": dict(result.sizes),
+            "seqlens": result.lengths,
             "heads": result.heads,
             "outputs": {row.value: entry(row) for row in result.rows if row.id == "op"},
             "expected": [

@@ -40,8 +40,8 @@ class Row:
 
 @dataclass(frozen=True)
 class Verification:
-    """rows in running order, the op's last. heads: the key heads that were checked; None for all. packed: the lengths.
-    failure: what went wrong first and where it stands; None when ok."""
+    """rows in running order, the op's last. heads: the key heads that were checked; None for all. lengths: of packed
+    sequences. failure: what went wrong first and where it stands; None when ok."""
 
     pipeline: str
     sizes: Mapping[str, int]

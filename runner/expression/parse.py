@@ -259,11 +259,9 @@ def parse_expression(text: str) -> Node:
 def parse_statement(text: str) -> Statement:
     """``name = expression [if NAME]``. Raises ExpressionError."""
     parser = _Parser(text)
+    if parser.token.kind != "name" or parser.tokens[1].text != "=":
+        raise GrammarError("not an assignment", 0, max(parser.token.end, 1), "a line is written name = expression")
     target = parser.name("a name to assign to")
-    if not parser.at("="):
-        raise GrammarError(
-            "not an assignment", target.start, max(parser.token.end, target.end), "a line is written name = expression"
-        )
     parser.advance()
     value = parser.expression()
     condition = None

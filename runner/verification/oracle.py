@@ -107,7 +107,12 @@ def definition_errors(spec: PipelineSpec) -> list[Diagnostic]:
         return [diagnostic(problem) for problem in error.problems]
     given = {each.target.id for each in definition.step} | set(definition.finals)
     return [
-        Diagnostic(codes.DEFINITION, f"the definition never says what the output {name} is", output.mark)
+        Diagnostic(
+            codes.DEFINITION,
+            f"the definition never says what the output {name} is",
+            output.mark,
+            help=f"a line of step gives a value of each token ({name} = ...), final gives a state after the last one",
+        )
         for name, output in spec.outputs.items()
         if name not in given
     ]

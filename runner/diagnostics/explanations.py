@@ -290,7 +290,8 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
     ),
     codes.STAGE_FAILED: (
         "The reference or vjp of a stage from outside the checkout raised an exception, or gave something that its "
-        "contract does not have: no mapping, an output too few, another shape. The place is in the stage file.",
+        "contract does not have: no mapping, an output too few, another shape. Or it wrote one of its inputs, or, under "
+        "verify, rounded the float64 numbers of the truth. The place is in the stage file.",
         'return x * 2                              # in place of return {"y": x * 2}',
         "Correct the stage file. A reference gives every output of the contract by name, in the shape of its port.",
     ),
@@ -361,12 +362,15 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
         "A result differs from the float64 definition by more than rounding explains. Budgets are derived, not tuned; "
         "the message names the first stage that is out.",
         "chunkwise verify gated_delta",
-        "Look at that stage on this device: a wrong kernel, or a compiler that miscompiles it (`chunkwise doctor`).",
+        "A stage is named: its kernel, its vjp or its reference is wrong, whichever the place shows, or a compiler "
+        "miscompiles it (`chunkwise doctor`). Only the op is named: graph and definition are two different ops; "
+        "look for swapped edges, a missing factor, step lines in another order.",
     ),
     codes.VALUE_OUT_OF_LAW: (
-        "With --probe, a tensor holds a value that its law excludes; the message says which and where.",
+        "A tensor holds a value that its law excludes; the message says which and where. verify holds what each stage "
+        "gives against the stage's promises, --probe every value of one run, inputs first.",
         "chunkwise run gated_delta --inputs capture.safetensors --probe      # a g above 0",
-        "Correct the tensor, or the law if the op does not need it.",
+        "Correct the tensor or the stage, or the law if the op does not need it.",
     ),
     codes.NOT_FINITE: (
         "A result holds nan or inf where the definition is finite.",

@@ -101,6 +101,12 @@ REFUSED = {
         "CW602",
         "C = 0: the size of an axis is a whole number from 1",
     ),
+    "a size of eleven digits": (
+        ["run", "gated_delta", "--axes", "T=99999999999"],
+        2,
+        "CW602",
+        "--axes: T=99999999999: a size has at most nine digits",
+    ),
     "heads that do not divide": (
         ["run", "gated_delta", "--axes", "H=3,HV=4"],
         2,

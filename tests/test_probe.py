@@ -76,7 +76,7 @@ error[CW802]: k breaks its law: the L2 norm over K is 1 (0 for a padding row)
   |
 5 |   k: {shape: B T H K, where: unit_norm(K)}
   |                              ^^^^^^^^^^^^
-note: 1 of 80 rows break it; the first is |k[0, 3, 1, :]| = 3
+note: 1 of 80 rows break it; the worst is |k[0, 3, 1, :]| = 3
 note: k is an input
 
 error[CW802]: g breaks its law: every value is <= 0
@@ -84,7 +84,7 @@ error[CW802]: g breaks its law: every value is <= 0
   |
 7 |   g: {shape: B T H, dtype: f32, unit: log_decay/ln/token, where: "<= 0"}
   |                                                                   ^^^^
-note: 2 of 80 values break it; the first is g[0, 5, 1] = 0.25
+note: 2 of 80 values break it; the worst is g[0, 7, 0] = nan
 note: g is an input"""
         )
 
@@ -133,7 +133,7 @@ def test_packed_sequences_are_looked_at_one_by_one(here):
     tensors["g"][0, 38, 0] = 7.0
     assert found(op, seqlens=(5, 0, 20, 12), **tensors) == []
     tensors["g"][0, 30, 1] = 0.5
-    assert found(op, seqlens=(5, 0, 20, 12), **tensors) == ["1 of 74 values break it; the first is g[0, 30, 1] = 0.5"]
+    assert found(op, seqlens=(5, 0, 20, 12), **tensors) == ["1 of 74 values break it; the worst is g[0, 30, 1] = 0.5"]
 
 
 def test_no_tokens(here):

@@ -170,6 +170,13 @@ BROKEN = {
     "twice": ('outputs={"y"', 'outputs={"x"', "CW502", "twice: x stands in inputs and in outputs", '"x"'),
     "name": ('"z": Port', '"z-": Port', "CW204", "twice: 'z-' is no name", '"z-"'),
     "shape": ('outputs={"y": Port("B T HV"', 'outputs={"y": Port("B,T"', "CW207", "twice.y: 'B,T' is no shape", '"y"'),
+    "axis": (
+        'outputs={"y": Port("B T HV"',
+        'outputs={"y": Port("B T HX"',
+        "CW307",
+        "twice.y [B T HX]: no input has the axis HX, so it has no size",
+        '"y"',
+    ),
     "dtype": (
         'outputs={"y": Port("B T HV", F32',
         'outputs={"y": Port("B T HV", "f64"',

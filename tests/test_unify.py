@@ -241,7 +241,8 @@ note: S0 is declared without a unit here
   --> op.yaml:10:3
    |
 10 |   S0:   {shape: N HV K V, dtype: f32, optional: true}
-   |   ^^"""
+   |   ^^
+help: declare the input S0 with unit: state/sequence_start, if its numbers are that"""
     )
 
 
@@ -265,28 +266,29 @@ note: q gets its shape here
     )
 
 
-def test_one_axis_fixed_by_an_earlier_edge():
+def test_one_axis_that_two_edges_fix_otherwise():
+    """The one whose axes have other names than the port's is to blame, though it comes first."""
     text = refused(
         ("q:    B T H K", "q:    B T HV K"),
     )
     assert (
         text
         == """\
-error[CW301]: shape mismatch at out.k
-  --> op.yaml:18:39
-   |
-18 |   out:   {use: chunk_o, in: {q: q, k: k, v: scan.v_new, h: scan.h, g: c.y}, with: {scale: scale}}
-   |                                       ^ expected [B T HV K], got [B T H K]
-note: axis H was first fixed to HV by out.q from q
+error[CW301]: shape mismatch at out.q
   --> op.yaml:18:33
    |
 18 |   out:   {use: chunk_o, in: {q: q, k: k, v: scan.v_new, h: scan.h, g: c.y}, with: {scale: scale}}
-   |                                 ^
-note: k gets its shape here
- --> op.yaml:6:9
+   |                                 ^ expected [B T H K], got [B T HV K]
+note: axis H was first fixed to H by out.k from k
+  --> op.yaml:18:39
+   |
+18 |   out:   {use: chunk_o, in: {q: q, k: k, v: scan.v_new, h: scan.h, g: c.y}, with: {scale: scale}}
+   |                                       ^
+note: q gets its shape here
+ --> op.yaml:5:9
   |
-6 |   k:    B T H K
-  |         ^^^^^^^"""
+5 |   q:    B T HV K
+  |         ^^^^^^^^"""
     )
 
 
@@ -552,7 +554,7 @@ def test_every_error_of_a_file_in_one_run_in_the_order_of_the_text():
     ]
     assert places(*changes) == [
         ("CW402", 11, 17),
-        ("CW404", 14, 18),
+        ("CW402", 14, 18),
         ("CW302", 17, 46),
         ("CW304", 17, 46),
         ("CW222", 19, 46),
@@ -623,7 +625,7 @@ help: right is the wrong way round: transpose(right), or right @ left for a vect
 )
 def test_definition_in_every_style_of_scalar(line, column, carets):
     text = refused(("o = scale * (q @ S)", line), text=DEFINED)
-    assert text.startswith(f"error[CW404]: unknown name 'qq'\n  --> op.yaml:17:{column}\n"), text
+    assert text.startswith(f"error[CW402]: unknown name 'qq'\n  --> op.yaml:17:{column}\n"), text
     assert text.splitlines()[4].count("^") == carets
 
 
@@ -643,13 +645,31 @@ def test_definition_in_flow_style():
     assert (
         text
         == """\
-error[CW404]: unknown name 'qq'
+error[CW402]: unknown name 'qq'
   --> op.yaml:14:79
    |
 14 |   step: [S = exp(g) * S, "S = S + outer(k, beta * (v - k @ S))", o = scale * (qq @ S)]
    |                                                                               ^^
 help: did you mean q?"""
     )
+
+
+@pytest.mark.parametrize("old, new, edge, label", [
+    ("v: scan.v_new", "v: q", "out.v", "expected [B T HV V], got [B T H K]"),
+    ("h: scan.h", "h: wy.w", "out.h", "expected 5 axes [B NT HV K V], got 4 [B T HV K]"),
+    ("w: wy.w", "w: v", "scan.w", "expected [B T HV K], got [B T HV V]"),
+    ("k: k, w: wy.w", "k: v, w: wy.w", "scan.k", "expected [B T HV K], got [B T HV V]"),
+])  # fmt: skip
+def test_the_edge_that_disagrees_with_all_others_is_the_wrong_one(old, new, edge, label):
+    """Whichever comes first in the contract."""
+    text = refused((old, new))
+    assert text.count("error[CW301]") == 1 and f"error[CW301]: shape mismatch at {edge}\n" in text and label in text
+
+
+def test_a_line_that_assigns_nothing():
+    text = refused(("    - o = scale * (q @ S)", "    - (q - k @ S)"), text=DEFINED)
+    assert text.startswith("error[CW401]: not an assignment\n  --> op.yaml:17:7\n")
+    assert text.endswith("help: a line is written name = expression")
 
 
 def test_definition_that_leaves_an_output_open():
@@ -661,7 +681,8 @@ error[CW404]: the definition never says what the output final_state is
   --> op.yaml:25:21
    |
 25 | outputs: {o: out.o, final_state: scan.final_state}
-   |                     ^^^^^^^^^^^"""
+   |                     ^^^^^^^^^^^
+help: a line of step gives a value of each token (final_state = ...), final gives a state after the last one"""
     )
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 
 import torch
 
+from ..graphs.flops import flops
 from ..graphs.graph import Graph
-from ..graphs.sizes import local_sizes, number
 from ..planning.plan import buffer_of, bytes_of
 
 FLOPS_PER_BYTE = 150
@@ -52,5 +52,4 @@ def cost(graph: Graph, id: str, sizes: Mapping[str, int], io: torch.dtype) -> fl
     node = graph.nodes[id]
     touched = [name for name in (*node.inputs.values(), *node.outputs.values()) if name]
     moved = sum(bytes_of(buffer_of(graph.values[name], sizes, io)) for name in touched)
-    flops = number(f"flops of {node.stage.name}", node.stage.contract.flops, local_sizes(node, sizes), None)
-    return moved + flops / FLOPS_PER_BYTE
+    return moved + flops(node, sizes) / FLOPS_PER_BYTE

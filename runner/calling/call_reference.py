@@ -22,6 +22,8 @@ def call_reference(
     file = Path(node.stage.file)
     if file.parent == SHIPPED:
         return node.stage.reference(**inputs, **named)
+    inputs = {name: x.clone() if x is not None and x.is_inference() else x for name, x in inputs.items()}
+    versions = versions_of(inputs)
     try:
         outputs = node.stage.reference(**inputs, **named)
     except ChunkwiseError:
@@ -30,9 +32,24 @@ def call_reference(
         if out_of_memory(error):
             raise
         raise ChunkwiseError(failure(node, file, error)) from error
+    for name, version in versions_of(inputs).items():
+        if version != versions[name]:
+            raise ChunkwiseError(written_error(node, file, name))
     if wrong := result_error(node, file, outputs, sizes):
         raise ChunkwiseError(wrong)
     return outputs
+
+
+def versions_of(inputs: Mapping) -> dict[str, int]:
+    """How often PyTorch has written each tensor. Inference tensors do not count it: a reference gets copies of them."""
+    return {name: x._version for name, x in inputs.items() if x is not None and not x.is_inference()}
+
+
+def written_error(node: Node, file: Path, name: str) -> Diagnostic:
+    what = function_of(node)
+    message = f"{node.id}: {what} of {file.stem} writes its input {name}, and inputs are never written"
+    help = f"make a new tensor: {name} * 2 in place of {name}.mul_(2), or start with {name} = {name}.clone()"
+    return Diagnostic(codes.STAGE_FAILED, message, StageSource(file).argument(what, name), help=help)
 
 
 def failure(node: Node, file: Path, error: Exception) -> Diagnostic:

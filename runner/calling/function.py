@@ -197,8 +197,9 @@ class Op:
         sizes = complete(graph, sizes, packing.N if packing else None)
         backend = resolve_backend(self.backend, device, io)
         longest = max(packing.lengths, default=0) if packing else sizes.get("T", 0)
+        numbers = parameters(graph, sizes, params)
         graph = self.in_mode(graph, longest)
-        return Call(self, graph, tensors, parameters(graph, sizes, params), sizes, packing, io, device, backend, wanted)
+        return Call(self, graph, tensors, numbers, sizes, packing, io, device, backend, wanted)
 
     def split(self, given: Mapping) -> tuple[dict[str, torch.Tensor | None], dict[str, float]]:
         """Tensors and params of a call; unknown names and missing inputs are refused."""

@@ -64,6 +64,8 @@ def read_axes(text: str) -> dict[str, int]:
     sizes = {}
     for part in filter(None, (each.strip() for each in text.split(","))):
         found = re.fullmatch(r"(\w+)\s*=\s*(\d{1,9})(k?)", part)
+        if re.fullmatch(r"\w+\s*=\s*\d{10,}k?", part):
+            raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"--axes: {part:.40}: a size has at most nine digits"))
         if not found:
             help = "write sizes as B=1,T=4096 (T=4k is 4096)"
             raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"--axes: {part!r} is not NAME=SIZE", help=help))

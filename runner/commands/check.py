@@ -1,10 +1,15 @@
 """``check``: everything that can be known without a tensor."""
 
-from ..calling.function import load
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from ..calling.function import Op, load
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
-from ..graphs.sizes import complete, size_errors
+from ..graphs.flops import require_flops
 from ..reporting.outcome import Outcome
+from ..verification.oracle import number_errors
 from ._options import HEADS, fixed_axes, input_sizes, read_axes, read_seqlens, stage_folders, workload
 
 NAME = "check"
@@ -13,7 +18,9 @@ HELP = "check pipelines: keys, wiring, shapes, dtypes, units, laws, constraints,
 
 def arguments(parser) -> None:
     parser.add_argument("pipelines", nargs="+", metavar="PIPE", help="a name in pipelines/, or a path")
-    parser.add_argument("--axes", default="", metavar="B=1,T=4096", help=f"check these sizes too; {HEADS}")
+    parser.add_argument(
+        "--axes", default="", metavar="B=1,T=4096", help=f"check these sizes too, as run would; {HEADS}"
+    )
     parser.add_argument("--workload", metavar="NAME", help="the same, for a named workload")
     parser.add_argument("--seqlens", metavar="100,0,28", help="the same, for packed sequences")
     stage_folders(parser)
@@ -42,16 +49,22 @@ def execute(args) -> Outcome:
 def check_one(pipeline: str, args) -> tuple[str, int, list[Diagnostic]]:
     axes, seqlens = read_axes(args.axes), read_seqlens(args.seqlens)
     op = fixed_axes(load(pipeline, stages=args.stages), axes)
-    found = []
     if args.axes or args.workload or seqlens is not None:
-        sizes = input_sizes(op.whole, workload(args.workload, "cpu"), axes, seqlens)
-        found += size_errors(op.whole, complete(op.whole, sizes, len(seqlens) if seqlens is not None else None))
-    if found:
-        raise ChunkwiseError(*found)
+        try_sizes(op, input_sizes(op.whole, workload(args.workload, "cpu"), axes, seqlens), seqlens)
     return op.spec.name, len(op.whole.nodes), unsupported_sizes(op)
 
 
-def unsupported_sizes(op) -> list[Diagnostic]:
+def try_sizes(op: Op, sizes: Mapping[str, int], seqlens: Sequence[int] | None) -> None:
+    """Raises what ``run`` and every call of these sizes would raise, for it is a call that has no tensors."""
+    nothing, device = dict.fromkeys(op.whole.inputs), torch.device("cpu")
+    call = op.call(op.whole, nothing, {}, sizes, None, seqlens, torch.float32, device, op.whole.outputs)
+    call.forward_plan()
+    require_flops(op.whole, call.sizes)
+    if found := number_errors(op.whole, call.params, call.sizes):
+        raise ChunkwiseError(*found)
+
+
+def unsupported_sizes(op: Op) -> list[Diagnostic]:
     """Warnings for fixed axes that no kernel takes, whatever the other sizes."""
     fixed = {name: written.value for name, written in op.spec.axes.items()}
     found = []

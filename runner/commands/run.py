@@ -1,11 +1,11 @@
 """``run``: check, verify at a small size, time each stage and the whole op, draw the graph."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
-from ..diagnostics import codes
-from ..diagnostics.errors import Diagnostic
+from ..calling.function import Call
 from ..drawing.save_graph import save_svg
-from ..graphs.sizes import complete
+from ..graphs.flops import require_flops
 from ..reporting.outcome import Outcome, Progress, document_text
 from ..reporting.report_run import RunReport, document, run_lines, run_table
 from ..reporting.timing import time_call
@@ -13,9 +13,10 @@ from ..reporting.write_file import write_file
 from ..verification.generate import make_inputs
 from ..verification.report_verify import document as verify_document
 from ..verification.report_verify import verify_table
-from ..verification.verify import Verification, verify
-from ..workloads import SMALL
-from ._options import backward_options, out_folder, sizes_and_machine
+from ..verification.result import Verification
+from ..verification.small_case import small_case
+from ..verification.verify import verify
+from ._options import backward_options, out_folder, read_axes, sizes_and_machine
 from ._probe import probe_document, probe_failed, probe_lines, probed_values
 from ._subject import CommandSubject, subject
 
@@ -39,10 +40,12 @@ def execute(args) -> Outcome:
         return probe_failed(what, probed)
     call = what.op.bind({**what.inputs, **what.params}, seqlens=what.seqlens)
     call.forward_plan()  # what no kernel or constraint allows is said before anything is verified
-    checked = verify_small(replace(what, op=what.op.with_mode(call.mode)), args.backward, progress)
+    require_flops(call.graph, call.sizes)
+    small = replace(what, op=what.op.with_mode(call.mode))
+    checked = verify_small(small, call, read_axes(args.axes), args.backward, progress)
     if not checked.ok:
         progress.done()
-        return failed(what, checked)
+        return failed(checked)
     timings = time_call(call, args.backward, progress)
     progress.done()
     picture, notes = save_svg(folder, call, timings)
@@ -53,7 +56,7 @@ def execute(args) -> Outcome:
     return outcome
 
 
-def verify_small(what: CommandSubject, backward: bool, progress) -> Verification:
+def verify_small(what: CommandSubject, call: Call, asked: Mapping[str, int], backward: bool, progress) -> Verification:
     """Verify on the same device, dtype and back end, where the float64 recurrence takes a moment only; on the tensors
     of an inputs file when it says what is expected of them."""
     if what.expected:
@@ -61,29 +64,11 @@ def verify_small(what: CommandSubject, backward: bool, progress) -> Verification
             what.op, what.inputs, seqlens=what.seqlens, params=what.params, backward=backward, expected=what.expected,
             cotangents=what.cotangents, progress=progress,
         )  # fmt: skip
-    graph = what.op.whole
-    sizes = {axis: SMALL[axis] for axis in graph.axis_names if axis in SMALL}
-    given = {axis: size for axis, size in plain_sizes(graph, what).items() if axis not in sizes}
-    sizes = complete(graph, {**given, **sizes})
-    inputs = make_inputs(graph, sizes, what.io, what.device)
-    return verify(what.op, inputs, params=what.params, backward=backward, progress=progress)
+    sizes, seqlens = small_case(what.op.whole, call.sizes, asked, what.seqlens)
+    inputs = make_inputs(what.op.whole, sizes, what.io, what.device)
+    return verify(what.op, inputs, seqlens=seqlens, params=what.params, backward=backward, progress=progress)
 
 
-def plain_sizes(graph, what: CommandSubject) -> dict[str, int]:
-    """The sizes of the real inputs, for axes that the small ones do not name."""
-    return {
-        axis: length
-        for name, x in what.inputs.items()
-        if x is not None
-        for axis, length in zip(graph.inputs[name].axes, x.shape)
-        if isinstance(axis, str) and axis not in ("N", "NT")
-    }
-
-
-def failed(what: CommandSubject, checked: Verification) -> Outcome:
-    bad = checked.first_bad
-    message = f"{bad.id}.{bad.value} is out of budget: {bad.verdict.why}; nothing was timed"
-    mark = what.op.spec.stages[bad.id].mark if bad.id in what.op.spec.stages else None
-    return Outcome(
-        verify_document(checked), [verify_table(checked)], [Diagnostic(codes.OUT_OF_BUDGET, message, mark)], exit=1
-    )
+def failed(checked: Verification) -> Outcome:
+    why = replace(checked.failure, message=f"{checked.failure.message}; nothing was timed")
+    return Outcome(verify_document(checked), [verify_table(checked)], [why], exit=1)

@@ -1,7 +1,5 @@
 """``verify``: is the pipeline right here, stage by stage and as a whole?"""
 
-from ..diagnostics import codes
-from ..diagnostics.errors import Diagnostic
 from ..reporting.outcome import Outcome, Progress
 from ..verification.generate import CASES
 from ..verification.report_verify import document, verify_table
@@ -41,13 +39,5 @@ def execute(args) -> Outcome:
     progress.done()
     table = [*(f"note: {note}" for note in what.notes), *probe_lines(probed), verify_table(result)]
     report = {**document(result), **probe_document(probed), "notes": what.notes}
-    if result.ok:
-        return Outcome(report, table)
-    bad = result.first_bad
-    place = {
-        "op": f"the op's output {bad.value}",
-        "file": f"{bad.value} of {bad.backend}, held against the {bad.against},",
-    }.get(bad.id, f"stage {bad.id} ({bad.stage}), output {bad.value},")
-    message = f"{place} is the first out of budget: {bad.verdict.why}"
-    mark = what.op.spec.stages[bad.id].mark if bad.id in what.op.spec.stages else None
-    return Outcome(report, table, [Diagnostic(codes.OUT_OF_BUDGET, message, mark)], exit=1)
+    errors = [result.failure] if result.failure else []
+    return Outcome(report, table, errors, exit=0 if result.ok else 1)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from ..expression import ExpressionError, Name, Node, hint
+from ..expression import ExpressionError, Name, Node, UnknownName, hint
 from .block import Assignment, Definition
 from .problems import DefinitionError, Line, Problem, problem_in
 from .types import Axes, Poisoned, Scope, Type, inner, number, shown, type_of
@@ -93,8 +93,8 @@ class _Pass:
 
     def check_condition(self, condition: Name) -> None:
         if condition.id not in self.scope.inputs:
-            help = hint(condition.id, self.scope.inputs)
-            raise ExpressionError(f"no input {condition.id!r}", condition.start, condition.end, help)
+            help = hint(condition.id, self.scope.inputs) or f"its inputs are {', '.join(self.scope.inputs)}"
+            raise UnknownName(f"no input {condition.id!r}", condition.start, condition.end, help)
         if self.optional is not None and condition.id not in self.optional:
             raise ExpressionError(f"input {condition.id!r} is never absent", condition.start, condition.end)
 

@@ -17,13 +17,15 @@ class Line:
 
 @dataclass(frozen=True)
 class Problem:
-    """start, end: 0-based offsets into ``line.text``; line is None when the whole block is meant."""
+    """start, end: 0-based offsets into ``line.text``; line is None when the whole block is meant. code: see
+    ExpressionError."""
 
     message: str
     line: Line | None
     start: int = 0
     end: int = 0
     help: str | None = None
+    code: str | None = None
 
 
 class DefinitionError(Exception):
@@ -35,4 +37,4 @@ class DefinitionError(Exception):
 
 
 def problem_in(line: Line, error: ExpressionError) -> Problem:
-    return Problem(error.message, line, error.start, error.end, error.help)
+    return Problem(error.message, line, error.start, error.end, error.help, error.code)

@@ -6,7 +6,7 @@ A value has inner axes only: lanes (``B N T``) and heads (``H HV HQ G``) are wha
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from ..expression import Binary, Call, ExpressionError, Name, Node, Number, Unary, hint
+from ..expression import Binary, Call, ExpressionError, Name, Node, Number, Unary, UnknownName, hint
 from .functions import DENSE, FUNCTIONS
 
 LANES = ("B", "N", "T")
@@ -79,8 +79,9 @@ class Scope:
         elif name in LANES:
             message = f"{name!r} is not known to a step, which runs for one token of one sequence"
         else:
-            message = f"unknown name {name!r}"
-            help = hint(name, {*self.values, *self.inputs, *self.params, *self.axes, *self.later} - set(LANES))
+            known = {*self.values, *self.inputs, *self.params, *self.axes, *self.later} - set(LANES)
+            help = hint(name, known) or f"the names here are {', '.join(sorted(known))}"
+            return UnknownName(f"unknown name {name!r}", node.start, node.end, help)
         return ExpressionError(message, node.start, node.end, help)
 
 
@@ -169,7 +170,8 @@ def _call(node: Call, scope: Scope) -> Type:
     if name.id in DENSE:
         raise ExpressionError(f"{name.id!r} belongs to the dense form", name.start, name.end)
     if name.id not in FUNCTIONS:
-        raise ExpressionError(f"no function {name.id!r}", name.start, name.end, hint(name.id, FUNCTIONS))
+        help = hint(name.id, FUNCTIONS) or f"functions are {', '.join(FUNCTIONS)}"
+        raise UnknownName(f"no function {name.id!r}", name.start, name.end, help)
     function = FUNCTIONS[name.id]
     if function.rule == "fill":
         return _fill(node, scope)

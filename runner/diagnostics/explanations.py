@@ -52,14 +52,14 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
     codes.YAML_FEATURE: (
         "Tags (!!python/object, !!str) and merge keys (<<) are not read: a file from anywhere must be safe to load, "
         "and each thing is written in one way. Anchors and aliases work.",
-        "k: !!str 3",
+        "summary: !!str 3",
         "Quote a value to make it a text. Write merged keys out, or alias a whole value.",
     ),
     codes.LIMIT: (
         "Files are limited to 256 KiB, 32 levels, 10,000 values with aliases written out, and integers of 40 digits, "
         "so that a hostile file costs no more than a moment.",
-        "a: &a [x, x, x, x]\nb: &b [*a, *a, *a, *a]\nc: &c [*b, *b, *b, *b]      # and so on",
-        "Split the pipeline, or write fewer aliases of aliases.",
+        "axes: {C: 64000000000000000000000000000000000000000}",
+        "Split the pipeline, or write fewer aliases of aliases and shorter numbers.",
     ),
     codes.UNKNOWN_KEY: (
         "The key means nothing at this place. Keys that are not known are never ignored.",
@@ -99,92 +99,92 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
     codes.SHAPE_TEXT: (
         "A shape is up to eight axis names and sizes with spaces between, outermost first. Axes: B batch, T tokens, "
         "N sequences, H query and key heads, HV value heads, K and V widths, C chunk length, NT chunks.",
-        "q: B, T, H, K",
+        "  q: B, T, H, K",
         "Write q: B T H K.",
     ),
     codes.DTYPE_NAME: (
         "An input's dtype is io (the default: one dtype per pipeline, solved from the tensors), f32 (the accumulation "
         "dtype, float64 when io is float64) or int (int32 or int64).",
-        "g: {shape: B T HV, dtype: float32}",
+        "  g: {shape: B T HV, dtype: float32}",
         "Write dtype: f32, or leave it out for io.",
     ),
     codes.UNIT_NAME: (
         "Units are a closed list, in stages/_units.py: what the numbers of an edge mean is part of its type.",
-        "g: {shape: B T HV, dtype: f32, unit: log2}",
+        "  g: {shape: B T HV, dtype: f32, unit: log2}",
         "Choose a unit from that file; the help names the nearest.",
     ),
     codes.LAW_TEXT: (
         "Value laws are a closed list: <= x, >= x, > x, x..y, unit_norm(AXIS), non_increasing(AXIS in chunk).",
-        "beta: {shape: B T HV, where: between 0 and 1}",
+        "  beta: {shape: B T HV, where: between 0 and 1}",
         "Write where: 0..1. In { } quote a law that begins with < or > or holds a comma.",
     ),
     codes.NAME_TWICE: (
         "An expression sees inputs, parameters and axes under one set of names, and an edge sees inputs and stages; "
         "a name that could mean two of them is refused.",
-        "inputs: {beta: B T HV}\nstages: {beta: {use: sigmoid, in: {x: beta}}}",
+        "  beta: {use: sigmoid, in: {x: beta}}        # beside inputs: {beta: B T HV}",
         "Rename one of the two.",
     ),
     codes.BAD_USE: (
         "use is the plain name of a stage, never a path and never a module: loading a pipeline runs no code that the "
         "file names.",
-        "kkt: {use: ./my_kkt.py, in: {k: k}}",
+        "  kkt: {use: ./my_kkt.py, in: {k: k, beta: beta}}",
         "Put the file in a folder, pass --stages DIR, and write use: my_kkt.",
     ),
     codes.BAD_SOURCE: (
         "An edge comes from a pipeline input, written by its name, or from a stage's output, written stage.port.",
-        "in: {x: cumsum.y.0}",
-        "Write x: cumsum.y, or x: g.",
+        "  kkt: {use: chunk_scaled_dot_kkt, in: {k: k, beta: beta, g: cumsum.y.0}}",
+        "Write g: cumsum.y.",
     ),
     codes.KEYS_CLASH: (
         "Two keys exclude each other: a definition is given token by token (step) or over whole tensors (dense).",
-        "definition: {step: [...], dense: [...]}",
+        "definition: {step: [o = q @ k], dense: [o = q]}",
         "Keep one of the two.",
     ),
     codes.UNKNOWN_STAGE: (
         "No stage has this name. A stage is a file in stages/, in a folder given by --stages, or in an installed "
         "package with the entry point chunkwise.stages.",
-        "scan: {use: chunk_delta, in: {k: k}}",
+        "  scan: {use: chunk_delta, in: {k: k}}",
         "`chunkwise list` names every stage; the help names the nearest.",
     ),
     codes.UNKNOWN_PORT: (
         "The stage has no port of this name. Edges are bound by port name, never by position.",
-        "cumsum: {use: chunk_local_cumsum, in: {g: g}}",
+        "  cumsum: {use: chunk_local_cumsum, in: {g: g}}",
         "`chunkwise show STAGE` lists its ports. Here: in: {x: g}.",
     ),
     codes.UNKNOWN_SOURCE: (
         "The edge comes from something that is neither an input nor an output of a stage of this file.",
-        "in: {g: cumsum.z}",
+        "  cumsum: {use: chunk_local_cumsum, in: {x: gate}}",
         "The help names the nearest.",
     ),
     codes.MISSING_INPUT: (
         "A required port of the stage is not bound. Only ports marked optional may stay open.",
-        "kkt: {use: chunk_scaled_dot_kkt, in: {k: k}}",
+        "  kkt: {use: chunk_scaled_dot_kkt, in: {k: k}}",
         "Bind it: in: {k: k, beta: beta}.",
     ),
     codes.UNUSED_STAGE: (
         "Nothing uses what the stage gives, so it would never run. That is mostly an edge that goes elsewhere by "
         "mistake.",
-        "stages: {cumsum: {use: chunk_local_cumsum, in: {x: g}}, out: {use: chunk_o, in: {g: g}}}",
+        "  other: {use: l2norm, in: {x: k}}           # and no edge or output says other.y",
         "Use its output, or remove the stage.",
     ),
     codes.CYCLE: (
         "Stages wait for each other in a circle; the message prints the path.",
-        "a: {use: l2norm, in: {x: b.y}}\nb: {use: l2norm, in: {x: a.y}}",
+        "  a: {use: l2norm, in: {x: b.y}}\n  b: {use: l2norm, in: {x: a.y}}",
         "Cut the circle. A recurrence over chunks lives inside one stage.",
     ),
     codes.UNKNOWN_PARAM: (
         "The stage has no parameter of this name, or the pipeline has none.",
-        "out: {use: chunk_o, in: {q: q}, with: {scle: scale}}",
+        "  out: {use: chunk_o, in: {q: q, k: k, v: scan.v_new, h: scan.h, g: cumsum.y}, with: {scle: scale}}",
         "`chunkwise show STAGE` lists its parameters.",
     ),
     codes.MISSING_PARAM: (
         "A parameter of the stage has no default and is not bound by with.",
-        "out: {use: chunk_o, in: {q: q, k: k}}",
+        "  out: {use: chunk_o, in: {q: q, k: k, v: scan.v_new, h: scan.h, g: cumsum.y}}",
         "Bind it: with: {scale: scale}.",
     ),
     codes.UNUSED_INPUT: (
         "No stage reads the input, so a call would ask for a tensor that has no effect.",
-        "inputs: {q: B T H K, mask: B T}",
+        "  mask: B T",
         "Use it, or remove it.",
     ),
     codes.NO_GRADIENT: (
@@ -196,29 +196,29 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
     codes.SHAPE: (
         "The shape that arrives does not fit the port: another number of axes, or an axis that is two sizes at once. "
         "The notes show which edge fixed the axis first.",
-        "out: {use: chunk_o, in: {v: k}}           # k is B T H K, the port wants B T HV V",
+        "  kkt: {use: chunk_scaled_dot_kkt, in: {k: initial_state, beta: beta}}      # not B T H K",
         "Bind the value that the port means, or insert the stage that converts.",
     ),
     codes.DTYPE: (
         "The dtype that arrives is not the port's. io ports share one dtype per pipeline; f32 ports take float32.",
-        "wy: {use: recompute_w_u, in: {Ai: kkt.A}}",
+        "  g: {shape: B T HV, unit: log_decay/ln/token, where: \"<= 0\"}      # and no dtype: f32",
         "Bind a value of the right dtype, or declare the input with dtype: f32.",
     ),
     codes.LAYOUT: (
         "The axes are the port's and stand in another order. Sizes can agree by chance, so order is checked by name: "
         "tokens are B T H *, chunk states B NT HV K V, states N HV K V.",
-        "initial_state: {shape: N HV V K, dtype: f32}",
+        "  initial_state: {shape: N HV V K, dtype: f32, unit: state/sequence_start, optional: true}",
         "Declare the axes in the order of the message and transpose outside.",
     ),
     codes.UNIT: (
         "Shape and dtype fit, and the numbers mean something else: natural log against base 2, per token against "
         "summed in the chunk, gated against ungated. Nothing else would notice; results would be wrong in silence.",
-        "out: {use: chunk_o, in: {g: g}}           # g is log_decay/ln/token, the port wants the chunk sum in log2",
+        "  kkt: {use: chunk_scaled_dot_kkt, in: {k: k, beta: beta, g: g}}      # per token, no chunk sum",
         "Insert the stage that the help names, here cumsum: {use: chunk_local_cumsum, in: {x: g}}, and bind cumsum.y.",
     ),
     codes.LAW: (
         "The stage is right only for values that keep its law, and the inputs' laws do not imply it.",
-        "inputs: {g: {shape: B T HV, dtype: f32, unit: log_decay/ln/token}}      # nothing says g <= 0",
+        "  g: {shape: B T HV, dtype: f32, unit: log_decay/ln/token}      # nothing says g <= 0",
         'State the law on the input (where: "<= 0"), if it holds: --probe checks it on real tensors.',
     ),
     codes.CONSTRAINT: (
@@ -228,14 +228,14 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
     ),
     codes.AXIS_SIZE: (
         "Nothing gives the axis a size: no tensor has it, and neither axes: nor --axes names it.",
-        "inputs: {x: B T HV}                       # and no C, which the stage needs",
+        "axes: {W: 4}                               # and no C, which the stages need",
         "Add axes: {C: 64} to the file, or pass --axes C=64.",
     ),
     codes.MUTATION: (
         "A stage writes an output over one of its inputs. The file says so (mutates: true), nothing else reads that "
         "input, and the new values are an output of the pipeline.",
-        "inputs:\n  state: {shape: SLOTS HV K V, dtype: f32, unit: state/slot}      # a decode stage writes over it",
-        "Add mutates: true to the input, or use a stage that returns a new state.",
+        "  beta: {shape: B T HV, where: 0..1, mutates: true}      # no stage writes over it",
+        "Mark what a decode stage writes over, and nothing else.",
     ),
     codes.EXPRESSION: (
         "The text does not follow the expression grammar: numbers, names, + - * / ** %, @, comparisons, & and calls "
@@ -262,7 +262,7 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
     codes.EXPRESSION_VALUE: (
         "The expression is well formed and has no finite value for these sizes: a division by 0, a root of a negative "
         "number, an overflow.",
-        "params: {scale: 1 / (K - 64)}             # with K = 64",
+        "params: {scale: 1 / (C - 64)}              # beside axes: {C: 64}",
         "Change the expression or the sizes.",
     ),
     codes.STAGE_BROKEN: (
@@ -296,7 +296,8 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
     ),
     codes.STAGE_FAILED: (
         "The reference or vjp of a stage from outside the checkout raised an exception, or gave something that its "
-        "contract does not have: no mapping, an output too few, another shape. The place is in the stage file.",
+        "contract does not have: no mapping, an output too few, another shape. Or it wrote an input, or, under "
+        "verify, rounded the float64 numbers of the truth. The place is in the stage file.",
         'return x * 2                              # in place of return {"y": x * 2}',
         "Correct the stage file. A reference gives every output of the contract by name, in the shape of its port.",
     ),
@@ -372,12 +373,15 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
         "A result differs from the float64 definition by more than rounding explains. Budgets are derived, not tuned; "
         "the message names the first stage that is out.",
         "chunkwise verify gated_delta",
-        "Look at that stage on this device: a wrong kernel, or a compiler that miscompiles it (`chunkwise doctor`).",
+        "A stage is named: its kernel, its vjp or its reference is wrong, whichever the place shows, or a compiler "
+        "miscompiles it (`chunkwise doctor`). Only the op is named: graph and definition are two different ops; "
+        "look for swapped edges, a missing factor, step lines in another order.",
     ),
     codes.VALUE_OUT_OF_LAW: (
-        "With --probe, a tensor holds a value that its law excludes; the message says which and where.",
+        "A tensor holds a value that its law excludes; the message says which and where. verify holds what each stage "
+        "gives against the stage's promises, --probe every value of one run, inputs first.",
         "chunkwise run gated_delta --inputs capture.safetensors --probe      # a g above 0",
-        "Correct the tensor, or the law if the op does not need it.",
+        "Correct the tensor or the stage, or the law if the op does not need it.",
     ),
     codes.NOT_FINITE: (
         "A result holds nan or inf where the definition is finite.",

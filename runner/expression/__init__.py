@@ -1,6 +1,6 @@
 """One small grammar for params, constraints, flops and definitions: parsed to a tree, never ``eval``ed."""
 
-from .number import evaluate_number, hint, number_problems
+from .number import evaluate_number, hint, is_condition, number_problems
 from .parse import parse_expression, parse_statement
 from .tree import (
     Binary,
@@ -11,11 +11,13 @@ from .tree import (
     Number,
     Statement,
     Unary,
+    UnknownName,
     names_in,
     walk,
 )
 
 __all__ = [
-    "Binary", "Call", "ExpressionError", "Name", "Node", "Number", "Statement", "Unary",
-    "evaluate_number", "hint", "names_in", "number_problems", "parse_expression", "parse_statement", "walk",
+    "Binary", "Call", "ExpressionError", "Name", "Node", "Number", "Statement", "Unary", "UnknownName",
+    "evaluate_number", "hint", "is_condition", "names_in", "number_problems", "parse_expression", "parse_statement",
+    "walk",
 ]  # fmt: skip

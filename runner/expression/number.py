@@ -5,7 +5,8 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 
 from ..diagnostics.hints import nearest
-from .tree import Binary, Call, ExpressionError, Name, Node, Number, Unary, walk
+from .parse import COMPARISONS
+from .tree import BeyondLimit, Binary, Call, ExpressionError, Name, Node, Number, Unary, UnknownName, walk
 
 MAX_EXPONENT = 64
 MAX_BITS = 512
@@ -48,7 +49,7 @@ def evaluate_number(node: Node, names: Mapping[str, int | float]) -> int | float
             return value
         case Name(id=name):
             if name not in names:
-                raise ExpressionError(f"unknown name {name!r}", node.start, node.end, hint(name, names))
+                raise UnknownName(f"unknown name {name!r}", node.start, node.end, hint(name, names))
             return names[name]
         case Unary(operand=operand):
             return -_real(evaluate_number(operand, names), operand)
@@ -66,13 +67,20 @@ def number_problems(node: Node, names: Iterable[str]) -> list[ExpressionError]:
     names, found = set(names), []
     for part in walk(node):
         if isinstance(part, Name) and part.id not in names:
-            found.append(ExpressionError(f"unknown name {part.id!r}", part.start, part.end, hint(part.id, names)))
+            found.append(UnknownName(f"unknown name {part.id!r}", part.start, part.end, hint(part.id, names)))
         if isinstance(part, Call):
             try:
                 _function(part)
             except ExpressionError as error:
                 found.append(error)
     return found
+
+
+def is_condition(node: Node) -> bool:
+    """Whether it is true or false, and no number."""
+    if isinstance(node, Binary):
+        return node.op in (*COMPARISONS, "&", "|")
+    return isinstance(node, Call) and node.function.id == "is_power_of_two"
 
 
 def binary_number(node: Binary, op: str, left, right):
@@ -89,7 +97,7 @@ def binary_number(node: Binary, op: str, left, right):
     elif op not in ("==", "!="):
         _real(left, node.left), _real(right, node.right)
     if op == "**" and isinstance(left, int) and isinstance(right, int) and abs(right) > MAX_EXPONENT:
-        raise ExpressionError(f"exponent {right} is beyond {MAX_EXPONENT}", node.right.start, node.right.end)
+        raise BeyondLimit(f"exponent {right} is beyond {MAX_EXPONENT}", node.right.start, node.right.end)
     return guarded(node, lambda: _OPERATORS[op](left, right))
 
 
@@ -123,7 +131,8 @@ def hint(name: str, known: Iterable[str]) -> str | None:
 def _function(node: Call) -> Callable:
     name = node.function
     if name.id not in FUNCTIONS:
-        raise ExpressionError(f"no function {name.id!r}", name.start, name.end, hint(name.id, FUNCTIONS))
+        help = hint(name.id, FUNCTIONS) or f"functions are {', '.join(FUNCTIONS)}"
+        raise UnknownName(f"no function {name.id!r}", name.start, name.end, help)
     function, least, most = FUNCTIONS[name.id]
     if node.axis is not None:
         raise ExpressionError(f"{name.id} of numbers takes no axis=", node.axis.start, node.axis.end)

@@ -13,11 +13,13 @@ values of powers in ``number``.
 import math
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from .tree import (
+    BeyondLimit,
     Binary,
     Call,
-    ExpressionError,
+    GrammarError,
     Name,
     Node,
     Number,
@@ -52,7 +54,7 @@ class _Token:
 
 def _tokens(text: str) -> list[_Token]:
     if len(text) > MAX_LENGTH:
-        raise ExpressionError(
+        raise BeyondLimit(
             f"expression of {len(text)} characters; the limit is {MAX_LENGTH}",
             0,
             len(text),
@@ -62,9 +64,9 @@ def _tokens(text: str) -> list[_Token]:
     while at < len(text):
         match = _TOKEN.match(text, at)
         if match is None:
-            raise ExpressionError(f"unexpected character {text[at]!r}", at, at + 1, _character_help(text[at]))
+            raise GrammarError(f"unexpected character {text[at]!r}", at, at + 1, _character_help(text[at]))
         if match["glued"]:
-            raise ExpressionError(f"{match[0]!r} is not a number", at, match.end(), "write numbers as 2, 0.5 or 1e-3")
+            raise GrammarError(f"{match[0]!r} is not a number", at, match.end(), "write numbers as 2, 0.5 or 1e-3")
         if match.lastgroup != "space":
             kind = "number" if match["number"] else match.lastgroup
             found.append(_Token(kind, match[0], at, match.end()))
@@ -107,10 +109,10 @@ class _Parser:
             raise self.unexpected(f"expected {operator!r} {after}")
         return self.advance()
 
-    def unexpected(self, wanted: str) -> ExpressionError:
+    def unexpected(self, wanted: str) -> GrammarError:
         token = self.token
         got = f"{token.text!r}" if token.kind != "end" else "the end"
-        return ExpressionError(f"{wanted}, found {got}", token.start, max(token.end, token.start + 1))
+        return GrammarError(f"{wanted}, found {got}", token.start, max(token.end, token.start + 1))
 
     def node(self, node: Node) -> Node:
         below = [self.depth[id(child)] for child in children(node)]
@@ -118,12 +120,12 @@ class _Parser:
         self.count += 1
         self.bound(height, node.start, node.end)
         if self.count > MAX_NODES:
-            raise ExpressionError(f"more than {MAX_NODES} parts", node.start, node.end, "split it into several lines")
+            raise BeyondLimit(f"more than {MAX_NODES} parts", node.start, node.end, "split it into several lines")
         return node
 
     def bound(self, depth: int, start: int, end: int) -> None:
         if depth > MAX_DEPTH:
-            raise ExpressionError(f"nested deeper than {MAX_DEPTH}", start, end, "split it into several lines")
+            raise BeyondLimit(f"nested deeper than {MAX_DEPTH}", start, end, "split it into several lines")
 
     def expression(self) -> Node:
         self.nesting += 1
@@ -134,7 +136,7 @@ class _Parser:
             right = self.level(0)
             left = self.node(Binary(op, left, right, left.start, right.end))
             if self.at(*COMPARISONS):
-                raise ExpressionError(
+                raise GrammarError(
                     "comparisons do not chain", self.token.start, self.token.end, "write (a < b) & (b < c)"
                 )
         self.nesting -= 1
@@ -205,7 +207,7 @@ class _Parser:
             if keyword.kind == "name" and following.text == "=":
                 axis = self.axis(keyword, axis)
             elif axis is not None:
-                raise ExpressionError("a value after axis=", keyword.start, keyword.end, "axis=NAME comes last")
+                raise GrammarError("a value after axis=", keyword.start, keyword.end, "axis=NAME comes last")
             else:
                 args.append(self.expression())
             if not self.at(")"):
@@ -215,11 +217,11 @@ class _Parser:
 
     def axis(self, keyword: _Token, earlier: Name | None) -> Name:
         if keyword.text != "axis":
-            raise ExpressionError(
+            raise GrammarError(
                 f"no keyword {keyword.text!r}", keyword.start, keyword.end, "the only keyword of a call is axis=NAME"
             )
         if earlier is not None:
-            raise ExpressionError("axis= given twice", keyword.start, keyword.end)
+            raise GrammarError("axis= given twice", keyword.start, keyword.end)
         self.index += 2
         return self.name("an axis name")
 
@@ -230,25 +232,22 @@ class _Parser:
 
 def _literal(token: _Token) -> int | float:
     if len(token.text) > MAX_LITERAL:
-        raise ExpressionError(
-            f"number of {len(token.text)} characters; the limit is {MAX_LITERAL}", token.start, token.end
-        )
+        raise BeyondLimit(f"number of {len(token.text)} characters; the limit is {MAX_LITERAL}", token.start, token.end)
     if token.text.isdigit():
         return int(token.text)
     value = float(token.text)
     if math.isinf(value):
-        raise ExpressionError(f"{token.text} is too large for a float", token.start, token.end)
+        raise BeyondLimit(f"{token.text} is too large for a float", token.start, token.end)
     return value
 
 
+@lru_cache(maxsize=1024)
 def parse_expression(text: str) -> Node:
     """The tree of an expression. Raises ExpressionError."""
     parser = _Parser(text)
     node = parser.expression()
     if parser.at("="):
-        raise ExpressionError(
-            "'=' in an expression", parser.token.start, parser.token.end, "a comparison is written =="
-        )
+        raise GrammarError("'=' in an expression", parser.token.start, parser.token.end, "a comparison is written ==")
     parser.end()
     return node
 
@@ -256,11 +255,9 @@ def parse_expression(text: str) -> Node:
 def parse_statement(text: str) -> Statement:
     """``name = expression [if NAME]``. Raises ExpressionError."""
     parser = _Parser(text)
+    if parser.token.kind != "name" or parser.tokens[1].text != "=":
+        raise GrammarError("not an assignment", 0, max(parser.token.end, 1), "a line is written name = expression")
     target = parser.name("a name to assign to")
-    if not parser.at("="):
-        raise ExpressionError(
-            "not an assignment", target.start, max(parser.token.end, target.end), "a line is written name = expression"
-        )
     parser.advance()
     value = parser.expression()
     condition = None

@@ -3,13 +3,38 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ..diagnostics import codes
+
 
 class ExpressionError(Exception):
-    """A mistake in a text: what, where (0-based offsets ``start <= x < end`` into the text) and what would help."""
+    """A mistake in a text: what, where (0-based offsets ``start <= x < end`` into the text) and what would help.
+
+    code: the error code of a mistake that is the same wherever the text stands; None where it depends on that.
+    """
+
+    code: str | None = None
 
     def __init__(self, message: str, start: int, end: int, help: str | None = None):
         super().__init__(message)
         self.message, self.start, self.end, self.help = message, start, end, help
+
+
+class GrammarError(ExpressionError):
+    """The text does not follow the grammar."""
+
+    code = codes.EXPRESSION
+
+
+class UnknownName(ExpressionError):
+    """Something that is neither a value here nor a function."""
+
+    code = codes.UNKNOWN_NAME
+
+
+class BeyondLimit(ExpressionError):
+    """More than untrusted text may ask for: length, depth, parts, literals, exponents."""
+
+    code = codes.EXPRESSION_LIMIT
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from ..stage_files.stage_library import Stage
 from ..verification.oracle import definition_errors
 from .graph import Graph, Node, Term, Value
 from .mutation import mutation_errors
+from .sizes import complete, known_parameters, size_errors
 from .unify import GLOBAL_AXES, Bindings, match_stage, output_value
 from .wire import run_order, wiring_errors
 
@@ -35,7 +36,7 @@ def check_graphs(spec: PipelineSpec, stages: Mapping[str, Stage]) -> Graph:
     """Build the graph with everything present, with each optional input absent, and with all absent.
 
     Returns the first of them. A pipeline that only fits together when an input is given is refused here, not at a
-    user's call; so is a definition that does not fit.
+    user's call; so is a definition that does not fit, and what the file's fixed axes break whatever the other sizes.
     """
     optional = [entry.name for entry in spec.inputs.values() if entry.optional]
     patterns = dict.fromkeys([frozenset(), *(frozenset([name]) for name in optional), frozenset(optional)])
@@ -45,6 +46,9 @@ def check_graphs(spec: PipelineSpec, stages: Mapping[str, Stage]) -> Graph:
             graphs.append(build_graph(spec, stages, pattern))
         except ChunkwiseError as error:
             found += error.diagnostics
+    if not found:
+        fixed = complete(graphs[0], {})
+        found = size_errors(graphs[0], fixed) + known_parameters(graphs[0], fixed, {})[1]
     if found:
         raise ChunkwiseError(*by_place(found))
     return graphs[0]

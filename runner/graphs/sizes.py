@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from ...stages._contract import ceil_div
 from ..diagnostics import codes
-from ..diagnostics.errors import ChunkwiseError, Diagnostic, Note
+from ..diagnostics.errors import ChunkwiseError, Diagnostic, Note, by_place
 from ..diagnostics.marks import Mark
 from ..expression import ExpressionError, evaluate_number, names_in, parse_expression
 from .graph import Graph, Node, Term
@@ -55,7 +55,7 @@ def figures(text: str, names: Mapping[str, int]) -> str:
 
 
 def size_errors(graph: Graph, sizes: Mapping[str, int]) -> list[Diagnostic]:
-    """Constraints of the file and of every stage that the sizes break. The one predicate of check, run and calls."""
+    """Constraints of the file and of every stage that the sizes break; those of an axis without a number wait."""
     found = []
     for written in graph.spec.constraints:
         if why := broken(written.value, sizes):
@@ -82,7 +82,8 @@ def broken(text: str, names: Mapping[str, int]) -> str | None:
         reason = "does not hold"
     except ExpressionError as error:
         reason = f"has no value ({error.message})"
-    return f"{text} {reason} for {figures(text, names)}"
+    at = figures(text, names)
+    return f"{text} {reason}" + (f" for {at}" if at else "")
 
 
 def requirement_error(node: Node, text: str, why: str, names: Mapping[str, int]) -> Diagnostic:
@@ -95,14 +96,42 @@ def requirement_error(node: Node, text: str, why: str, names: Mapping[str, int])
 
 
 def parameters(graph: Graph, sizes: Mapping[str, int], given: Mapping[str, float]) -> dict[str, float]:
-    """The pipeline's params for these sizes, with a call's own values in front."""
-    result = dict(sizes)
+    """The pipeline's params for these sizes, with a call's own values in front.
+
+    Raises ChunkwiseError with every param, of the file or bound by a stage, that has no value; and with the broken
+    constraints then, so that one run says all that these sizes break.
+    """
+    values, found = known_parameters(graph, sizes, given)
+    if found:
+        raise ChunkwiseError(*by_place([*size_errors(graph, sizes), *found]))
+    return values
+
+
+def known_parameters(
+    graph: Graph, sizes: Mapping[str, int], given: Mapping[str, float]
+) -> tuple[dict[str, float], list[Diagnostic]]:
+    """The params whose axes all have numbers, and an error for each that has no value then."""
+    values, found = {}, []
     for name, written in graph.spec.params.items():
-        if given.get(name) is not None:
-            result[name] = given[name]
-        else:
-            result[name] = number(f"the param {name}", written.value, result, written.mark)
-    return {name: result[name] for name in graph.spec.params}
+        value = written.value if given.get(name) is None else given[name]
+        try:
+            if is_known(value, known := {**sizes, **values}):
+                values[name] = number(f"the param {name}", value, known, written.mark)
+        except ChunkwiseError as error:
+            found += error.diagnostics
+    names = {**sizes, **values}
+    for node in graph.nodes.values():
+        for name, value in node.params.items():
+            try:
+                if is_known(value, names):
+                    number(f"{node.id}.{name}", value, names, node.mark)
+            except ChunkwiseError as error:
+                found += error.diagnostics
+    return values, found
+
+
+def is_known(value: str | int | float, names: Mapping[str, float]) -> bool:
+    return not isinstance(value, str) or value in names or names_in(parse_expression(value)) <= names.keys()
 
 
 def node_parameters(node: Node, sizes: Mapping[str, int], params: Mapping[str, float]) -> dict[str, float]:
@@ -119,5 +148,6 @@ def number(what: str, value: str | int | float, names: Mapping[str, float], mark
     try:
         return evaluate_number(parse_expression(value), names)
     except ExpressionError as error:
-        message = f"{what}: {error.message} in {value}, for {figures(value, names)}"
-        raise ChunkwiseError(Diagnostic(codes.EXPRESSION_VALUE, message, mark, help=error.help)) from None
+        at = figures(value, names)
+        message = f"{what}: {error.message} in {value}" + (f", for {at}" if at else "")
+        raise ChunkwiseError(Diagnostic(error.code or codes.EXPRESSION_VALUE, message, mark, help=error.help)) from None

@@ -6,7 +6,7 @@ that names an axis binds it; a later edge that disagrees is an error that names 
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...stages import _laws
@@ -16,10 +16,9 @@ from ..diagnostics import codes
 from ..diagnostics.errors import Diagnostic, Note
 from ..diagnostics.marks import Mark
 from ..loading.spec import StageSpec
+from ..stage_files.stage_checks import GLOBAL_AXES
 from ..stage_files.stage_library import Stage
 from .graph import Term, Value
-
-GLOBAL_AXES = ("C", "NT", "N", "T", "B")
 
 
 @dataclass
@@ -125,8 +124,15 @@ def match_unit(
         if name in bindings.variable_edges:
             text, first = bindings.variable_edges[name]
             notes.append(Note(f"{name} was first fixed to {bindings.variables[name]} by {text}", first))
-    help = conversion_help(value, pattern, entries, stages)
+    help = conversion_help(value, pattern, entries, stages) or unit_help(value, pattern)
     return [Diagnostic(codes.UNIT, f"unit mismatch at {edge}", mark, tuple(notes), help, label)]
+
+
+def unit_help(value: Value, wanted: str | None) -> str | None:
+    """For an input that says nothing of its numbers: what to say, if they mean that."""
+    if value.producer is not None or value.unit is not None or wanted not in UNITS:
+        return None
+    return f"declare the input {value.name} with unit: {wanted}, if its numbers are that"
 
 
 def conversion_help(
@@ -179,6 +185,30 @@ def match_law(edge: str, mark, port: Port, value: Value, bindings: Bindings) -> 
     return [Diagnostic(codes.LAW, f"value law not implied at {edge}", mark, notes, help, label)]
 
 
+def odd_one_out(edges: Mapping[str, tuple[Port, Value]]) -> str | None:
+    """The edge without which the axes of all others go together: it is wrong, whichever edge came first. Of several,
+    the one with the fewest axes under the names that its port gives them; None where all agree or no one is odd."""
+    if axes_agree(edges.values()):
+        return None
+    odd = [name for name in edges if axes_agree(pair for other, pair in edges.items() if other != name)]
+    return min(reversed(odd), key=lambda name: named_alike(*edges[name]), default=None)
+
+
+def axes_agree(pairs: Iterable[tuple[Port, Value]]) -> bool:
+    terms: dict[str, Term] = {}
+    for port, value in pairs:
+        if len(port.axes) != len(value.axes):
+            return False
+        for axis, term in zip(port.axes, value.axes):
+            if term != (int(axis) if axis.isdigit() else terms.setdefault(axis, term)):
+                return False
+    return True
+
+
+def named_alike(port: Port, value: Value) -> int:
+    return sum(axis == str(term) for axis, term in zip(port.axes, value.axes))
+
+
 def match_stage(
     spec: StageSpec,
     stage: Stage,
@@ -197,15 +227,16 @@ def match_stage(
         bindings.variables[name] = present if there else absent
         bindings.variable_edges[name] = (f"{spec.id}.{port} being {'bound' if there else 'absent'}", spec.mark)
     marks = {edge.port: edge.source_mark for edge in spec.edges}
+    edges = {name: (port, bound[name]) for name, port in stage.contract.inputs.items() if bound.get(name) is not None}
     found = []
-    for name, port in stage.contract.inputs.items():
-        value = bound.get(name)
-        if value is None:
-            continue
+    for name in sorted(edges, key=lambda name: name == odd_one_out(edges)):
+        port, value = edges[name]
         edge, mark = f"{spec.id}.{name}", marks.get(name)
-        problems = match_axes(edge, mark, port, value, bindings)
-        problems += match_dtype(edge, mark, port, value)
-        problems += match_unit(edge, mark, port, value, bindings, entries, stages)
+        shape = match_axes(edge, mark, port, value, bindings)
+        units = match_unit(edge, mark, port, value, bindings, entries, stages)
+        # a value of another shape is another value: a unit would not mend it
+        units = [replace(each, help=None) for each in units] if shape else units
+        problems = [*shape, *match_dtype(edge, mark, port, value), *units]
         found += problems or match_law(edge, mark, port, value, bindings)
     return bindings, found
 

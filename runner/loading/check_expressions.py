@@ -5,7 +5,7 @@ from collections.abc import Collection
 from ..diagnostics import codes
 from ..diagnostics.errors import Diagnostic
 from ..diagnostics.marks import Mark
-from ..expression import ExpressionError, number_problems, parse_expression
+from ..expression import ExpressionError, Node, is_condition, number_problems, parse_expression
 from .spec import PipelineSpec, Written
 
 
@@ -18,7 +18,7 @@ def expression_errors(spec: PipelineSpec) -> list[Diagnostic]:
         for name, written in entry.params.items():
             found += problems(f"{entry.id}.{name}", written, {*axes, *spec.params})
     for written in spec.constraints:
-        found += problems("the constraint", written, axes)
+        found += problems("the constraint", written, axes, condition=True)
     return found
 
 
@@ -29,18 +29,30 @@ def axis_names(spec: PipelineSpec) -> set[str]:
     return names | ({"NT"} if {"T", "C", "N"} <= names else set())
 
 
-def problems(what: str, written: Written, names: Collection[str]) -> list[Diagnostic]:
+def problems(what: str, written: Written, names: Collection[str], condition: bool = False) -> list[Diagnostic]:
+    """What is wrong with one expression. condition: whether it is to be true or false, or a number."""
     if not isinstance(written.value, str):
         return []
     try:
-        found = number_problems(parse_expression(written.value), names)
+        tree = parse_expression(written.value)
     except ExpressionError as error:
-        return [Diagnostic(codes.EXPRESSION, f"{what}: {error.message}", part(written, error), help=error.help)]
+        return [at_part(what, written, error, error.help)]
     known = f"the names here are {', '.join(sorted(names))}" if names else None
-    return [
-        Diagnostic(codes.UNKNOWN_NAME, f"{what}: {error.message}", part(written, error), help=error.help or known)
-        for error in found
-    ]
+    found = [at_part(what, written, each, each.help or known) for each in number_problems(tree, names)]
+    return found or kind_errors(what, written, tree, condition)
+
+
+def at_part(what: str, written: Written, error: ExpressionError, help: str | None) -> Diagnostic:
+    return Diagnostic(error.code or codes.EXPRESSION, f"{what}: {error.message}", part(written, error), help=help)
+
+
+def kind_errors(what: str, written: Written, tree: Node, condition: bool) -> list[Diagnostic]:
+    if is_condition(tree) == condition:
+        return []
+    message, help = f"{what} is a comparison, and a number belongs here", None
+    if condition:
+        message, help = f"{what} is a number, and a comparison belongs here", "as HV % H == 0"
+    return [Diagnostic(codes.EXPRESSION, message, written.mark, help=help)]
 
 
 def part(written: Written, error: ExpressionError) -> Mark:

@@ -7,7 +7,7 @@ from ..diagnostics.codes import EMPTY, KEYS_CLASH, MISSING_KEY, UNKNOWN_KEY, WRO
 from ..diagnostics.errors import Diagnostic, Note, quoted
 from ..diagnostics.hints import nearest
 from ..diagnostics.marks import Mark
-from .spec_keys import NAME, Flag, Kind, Many, Named, Rule, Table
+from .spec_keys import NAME, Flag, Key, Kind, Many, Named, Rule, Table
 from .yaml_nodes import List, Map, Node, Scalar
 
 
@@ -21,10 +21,22 @@ def check(node: Node, kind: Kind, path: str, owner: Mark) -> list[Diagnostic]:
         return [Diagnostic(EMPTY, f"{path or 'the file'} has no value", owner, help=f"{belongs(kind)} belongs here")]
     if not isinstance(node, {Rule: Scalar, Flag: Scalar, Many: List, Table: Map, Named: Map}[type(kind)]):
         message = f"{path or 'the file'} is {described(node)}, and {belongs(kind)} belongs here"
-        return [Diagnostic(WRONG_KIND, message, start_of(node))]
+        return [Diagnostic(WRONG_KIND, message, start_of(node), help=kind_help(node, kind))]
     return {Rule: check_scalar, Flag: check_flag, Many: check_list, Table: check_table, Named: check_named}[type(kind)](
         node, kind, path, owner
     )
+
+
+def kind_help(node: Node, kind: Kind) -> str | None:
+    """How the kind that belongs here is written, where another stands."""
+    if isinstance(node, List) and isinstance(kind, Table) and kind.short:
+        parts = " ".join(item.text for item in node.items if isinstance(item, Scalar))
+        return f"without brackets and commas: {parts}" if parts else None
+    if isinstance(kind, Table):
+        return f"its keys are {', '.join(kind.keys)}, each as key: value"
+    if isinstance(kind, Named):
+        return "entries of the form name: value"
+    return "one item a line after -" if isinstance(kind, Many) else None
 
 
 def check_scalar(node: Scalar, rule: Rule, path: str, owner: Mark) -> list[Diagnostic]:
@@ -97,11 +109,17 @@ def check_table(node: Map, table: Table, path: str, owner: Mark) -> list[Diagnos
         else:
             errors.append(unknown_key(entry.key, table, path))
     errors += [
-        Diagnostic(MISSING_KEY, f"{path or 'the file'} has no key '{name}'", owner, help=f"{name}: {key.doc}")
+        Diagnostic(MISSING_KEY, f"{path or 'the file'} has no key '{name}'", owner, help=key_help(name, key))
         for name, key in table.keys.items()
         if key.required and name not in node.entries
     ]
     return errors + choice_errors(node, table, path, owner) + need_errors(node, table, path)
+
+
+def key_help(name: str, key: Key) -> str:
+    """What to write where there is one way only, else what the key is for."""
+    choices = key.kind.choices if isinstance(key.kind, Rule) else None
+    return f"add {name}: {next(iter(choices))}" if choices and len(choices) == 1 else f"{name}: {key.doc}"
 
 
 def unknown_key(key: Scalar, table: Table, path: str) -> Diagnostic:
@@ -115,7 +133,8 @@ def choice_errors(node: Map, table: Table, path: str, owner: Mark) -> list[Diagn
     """Whether exactly one of one_of is there."""
     there = [node.entries[name].key for name in table.one_of if name in node.entries]
     if table.one_of and not there:
-        return [Diagnostic(MISSING_KEY, f"{path} has neither {' nor '.join(table.one_of)}", owner)]
+        help = key_help(table.one_of[0], table.keys[table.one_of[0]])
+        return [Diagnostic(MISSING_KEY, f"{path} has neither {' nor '.join(table.one_of)}", owner, help=help)]
     if len(there) > 1:
         first, second = sorted(there, key=lambda key: (key.mark.line, key.mark.column))[:2]
         note = Note(f"{first.text} is here", first.mark)

@@ -221,9 +221,25 @@ class Composer:
         if error.context and context and (context.line + 1, context.column + 1) != (mark.line, mark.column):
             notes = (Note(error.context, self.mark(context)),)
         help = next((words for pattern, words in SYNTAX_HELP if re.search(pattern, problem)), None)
-        return Diagnostic(YAML_SYNTAX, problem, mark, notes, help)
+        return Diagnostic(YAML_SYNTAX, in_words(problem, mark), mark, notes, help)
 
 
+def in_words(problem: str, mark: Mark) -> str:
+    """PyYAML's words with its names of tokens replaced: by the text that stands there, or by what it is."""
+    there = re.match(r"[^\s,:\[\]{}]+", (mark.source or "")[mark.column - 1 :])
+    words = TOKENS | ({"scalar": quoted(there[0]), "anchor": quoted(there[0])} if there else {})
+    return re.sub(r"'?<([a-z ]+)>'?", lambda found: words.get(found[1], found[1]), problem)
+
+
+TOKENS = {
+    "scalar": "a text",
+    "stream end": "the end of the file",
+    "document end": "the end of the document",
+    "block end": "the end of the entries",
+    "block mapping start": "a mapping",
+    "block sequence start": "a list",
+    "block entry": "-",
+}
 LIST_COMMA = "in [ ] a comma ends an item: write text that holds a comma in quotes, or one item a line after -"
 SYNTAX_HELP = (
     (r"but got '<stream end>'", "a bracket was opened and not closed"),

@@ -3,14 +3,17 @@
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
-from ...stages._contract import Config, Launcher, Port
+from ...stages._contract import Config, Launcher
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..diagnostics.marks import Mark
 from ..graphs.graph import Graph, Node, Value
 from ..graphs.sizes import local_sizes, shape, size_errors
+from ..stage_files.stage_source import StageSource
 from .dtypes import name_of, port_dtype
 
 BACKENDS = ("auto", "triton", "reference", "interpret")
@@ -122,18 +125,15 @@ def needed_values(graph: Graph, wanted: set[str], given: set[str]) -> set[str]:
 def make_step(graph: Graph, node: Node, sizes, io, backend, device, needed: set[str], release) -> Step:
     axes = local_sizes(node, sizes)
     launcher, why = choose(node, axes, backend, device)
-    config = launcher.configs(axes, device_class(device))[0] if launcher else {}
+    config = first_config(node, launcher, axes, device) if launcher else {}
     outputs = {
         port: buffer_of(graph.values[node.outputs[port]], sizes, io)
         if node.outputs.get(port) in needed and not declared.mutates
         else None
         for port, declared in node.stage.contract.outputs.items()
     }
-    scratch = (
-        {name: scratch_buffer(port, {**axes, **config}, io) for name, port in launcher.scratch.items()}
-        if launcher
-        else {}
-    )
+    ports = launcher.scratch if launcher else {}
+    scratch = {name: scratch_buffer(node, launcher, name, {**axes, **config}, io) for name in ports}
     runs = ("interpret" if backend == "interpret" else launcher.name) if launcher else "reference"
     return Step(node, launcher, config, axes, outputs, scratch, release, runs, why)
 
@@ -146,9 +146,32 @@ def bytes_of(buffer: Buffer) -> int:
     return math.prod(buffer.shape) * buffer.dtype.itemsize
 
 
-def scratch_buffer(port: Port, sizes: Mapping[str, int], io: torch.dtype) -> Buffer:
+def first_config(node: Node, launcher: Launcher, axes: Mapping[str, int], device: torch.device) -> Config:
+    """The best configuration that ships for these sizes and device."""
+    shipped = launcher.configs(axes, device_class(device))
+    if not shipped:
+        at = ", ".join(f"{axis} = {length}" for axis, length in axes.items())
+        message = f"{launcher.name} of {node.stage.name} ships no configuration for {at}"
+        help = "a launcher without one refuses the sizes in when"
+        raise ChunkwiseError(Diagnostic(codes.STAGE_CONTRACT, message, launchers_mark(node), help=help))
+    return shipped[0]
+
+
+def scratch_buffer(node: Node, launcher: Launcher, name: str, sizes: Mapping[str, int], io: torch.dtype) -> Buffer:
+    """sizes: of the stage's axes, and the values of the configuration."""
+    port = launcher.scratch[name]
     terms = [int(axis) if axis.isdigit() else axis for axis in port.axes]
+    unknown = [term for term in terms if isinstance(term, str) and term not in sizes]
+    if unknown:
+        message = f"scratch {name} [{port.shape}] of {node.stage.name}: {unknown[0]} has no number"
+        help = f"axes and configuration have {', '.join(sizes)}"
+        raise ChunkwiseError(Diagnostic(codes.STAGE_CONTRACT, message, launchers_mark(node), help=help))
     return Buffer(shape(terms, sizes), port_dtype(port.dtype, io))
+
+
+def launchers_mark(node: Node) -> Mark:
+    """Where the stage's file lists the launchers of a node."""
+    return StageSource(Path(node.stage.file)).assignment("VJP_LAUNCHERS" if node.stage.is_vjp else "LAUNCHERS")
 
 
 def choose(node: Node, axes, backend: str, device: torch.device) -> tuple[Launcher | None, str]:

@@ -9,7 +9,7 @@ from ..planning.dtypes import name_of
 from ..planning.plan import buffer_of, bytes_of
 from ..verification.report_verify import document as verify_document
 from ..verification.report_verify import summary
-from ..verification.verify import Verification
+from ..verification.result import Verification
 from .environment import environment
 from .timing import StageTiming, Timing, Timings
 
@@ -103,10 +103,12 @@ def run_lines(report: RunReport) -> list[str]:
     lines += kept_lines(report)
     if timings.peak_mem_mb is not None:
         lines.append(f"peak memory {timings.peak_mem_mb:.0f} MB above the inputs")
-    sizes = ", ".join(f"{axis}={size}" for axis, size in report.verification.sizes.items())
-    worst = max((row for row in report.verification.rows), key=lambda row: row.verdict.rel_l2_err / row.verdict.budget)
+    checked = report.verification
+    sizes = ", ".join(f"{axis}={size}" for axis, size in checked.sizes.items())
+    sizes += f", packed {','.join(map(str, checked.lengths))}" if checked.lengths else ""
+    worst = max(checked.rows, key=lambda row: row.verdict.rel_l2_err / row.verdict.budget)
     lines.append(
-        f"{summary(report.verification)}; at {sizes}; closest: {worst.id}.{worst.value} "
+        f"{summary(checked)}; at {sizes}; closest: {worst.id}.{worst.value} "
         f"{worst.verdict.rel_l2_err:.1e} of {worst.verdict.budget:.1e}"
     )
     lines += [f"note: {note}" for note in (*report.notes, *timings.notes)]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 
 from ..calling.function import Call
+from ..graphs.flops import flops
 from ..graphs.graph import Graph
-from ..graphs.sizes import number
 from ..planning.execute import execute, run_step
 from ..planning.plan import Plan, Step, buffer_of, bytes_of
 from ..verification.generate import make_cotangents
@@ -119,8 +119,8 @@ def passes(call: Call, backward: bool) -> tuple[list[Plan], Callable]:
 
 def stage_timing(plan: Plan, step: Step, timing: Timing) -> StageTiming:
     node = step.node
-    flops = float(number(f"flops of {node.id}", node.stage.contract.flops, step.axes, node.mark))
-    return StageTiming(node.id, node.stage.name, node.phase, step.backend, timing, flops, moved_bytes(plan, step))
+    counted, moved = flops(node, plan.sizes), moved_bytes(plan, step)
+    return StageTiming(node.id, node.stage.name, node.phase, step.backend, timing, counted, moved)
 
 
 def moved_bytes(plan: Plan, step: Step) -> int:

@@ -8,14 +8,17 @@ from types import ModuleType
 from ...stages import _laws
 from ...stages._contract import F32, INT, IO, Contract, Port
 from ...stages._units import UNITS
-from ..diagnostics.codes import BAD_NAME, DTYPE_NAME, LAW_TEXT, SHAPE_TEXT, STAGE_CONTRACT, UNIT_NAME
+from ..diagnostics.codes import AXIS_SIZE, BAD_NAME, DTYPE_NAME, LAW_TEXT, SHAPE_TEXT, STAGE_CONTRACT, UNIT_NAME
 from ..diagnostics.errors import Diagnostic, quoted
 from ..diagnostics.hints import nearest
+from .contract_numbers import number_errors
 from .signature_checks import function_errors
 from .stage_source import StageSource
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 VARIABLE = re.compile(r"\{(\w+)\}")
+GLOBAL_AXES = ("C", "NT", "N", "T", "B")
+"""Axes that mean the pipeline's own where no edge of a stage binds them."""
 
 
 def stage_errors(name: str, module: ModuleType, source: StageSource) -> list[Diagnostic]:
@@ -27,8 +30,8 @@ def stage_errors(name: str, module: ModuleType, source: StageSource) -> list[Dia
         message = f"stage {name} has no CONTRACT" if contract is None else f"CONTRACT of stage {name} is no Contract"
         help = "CONTRACT = Contract(inputs={...}, outputs={...}); a helper's file name begins with _"
         return [Diagnostic(STAGE_CONTRACT, message, source.assignment("CONTRACT"), help=help)]
-    errors = contract_errors(name, contract, source)
-    return errors or function_errors(name, contract, module, source)
+    errors = contract_errors(name, contract, source) or function_errors(name, contract, module, source)
+    return errors or number_errors(name, contract, module, source)
 
 
 def contract_errors(name: str, contract: Contract, source: StageSource) -> list[Diagnostic]:
@@ -39,7 +42,7 @@ def contract_errors(name: str, contract: Contract, source: StageSource) -> list[
     for section, ports in (("inputs", contract.inputs), ("outputs", contract.outputs)):
         for port_name, port in ports.items():
             where = source.contract_key(section, port_name)
-            for check in (shape_error, dtype_error, law_error, unit_error):
+            for check in (shape_error, dtype_error, law_error, unit_error, axes_error):
                 if error := check(f"{name}.{port_name}", port, contract):
                     code, message, help = error
                     errors.append(Diagnostic(code, message, where, help=help))
@@ -103,6 +106,17 @@ def shape_error(port_name: str, port: Port, contract: Contract) -> Finding | Non
         return None
     help = "axis names and sizes with spaces between, as B T HV 1"
     return SHAPE_TEXT, f"{port_name}: {quoted(port.shape)} is no shape", help
+
+
+def axes_error(port_name: str, port: Port, contract: Contract) -> Finding | None:
+    """Every axis of an output is one of some input, or has a meaning of its own everywhere."""
+    known = {axis for each in contract.inputs.values() if isinstance(each.shape, str) for axis in each.axes}
+    written = port.axes if isinstance(port.shape, str) else ()
+    unknown = [axis for axis in written if axis not in {*known, *GLOBAL_AXES} and not axis.isdecimal()]
+    if not unknown:
+        return None
+    help = f"the inputs have {', '.join(sorted(known))}"
+    return AXIS_SIZE, f"{port_name} [{port.shape}]: no input has the axis {unknown[0]}, so it has no size", help
 
 
 def dtype_error(port_name: str, port: Port, contract: Contract) -> Finding | None:

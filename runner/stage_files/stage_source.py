@@ -1,9 +1,23 @@
 """Where things stand in a stage file, for errors about it. Reads the text, runs nothing."""
 
 import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..diagnostics.marks import Mark
+from ..expression import ExpressionError
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text of a stage file. verbatim: the file holds it between quotes on one line, so that parts have places."""
+
+    mark: Mark
+    verbatim: bool
+
+    def part(self, error: ExpressionError) -> Mark:
+        return self.mark.within(1 + error.start, 1 + error.end) if self.verbatim else self.mark
 
 
 class StageSource:
@@ -51,14 +65,32 @@ class StageSource:
 
     def contract_key(self, section: str, key: str) -> Mark:
         """The text key in ``CONTRACT = Contract(section={"key": ...})``; the assignment if it is not written so."""
+        value = self.contract_value(section)
+        for each in value.keys if isinstance(value, ast.Dict) else ():
+            if isinstance(each, ast.Constant) and each.value == key:
+                return self.span(each)
+        return self.assignment("CONTRACT")
+
+    def contract_texts(self, section: str, texts: Sequence[object]) -> list[Text]:
+        """Where ``CONTRACT = Contract(section=...)`` holds a text, or each of several."""
+        value = self.contract_value(section)
+        if value is None:
+            return [Text(self.assignment("CONTRACT"), False)] * len(texts)
+        parts = value.elts if isinstance(value, ast.Tuple | ast.List) and len(value.elts) == len(texts) else []
+        return [self.text_at(part, text) for part, text in zip(parts or [value] * len(texts), texts)]
+
+    def text_at(self, node: ast.expr, text: object) -> Text:
+        mark = self.span(node)
+        one_line = mark.line == mark.end_line
+        return Text(mark, one_line and mark.source[mark.column : mark.end_column - 2] == text)
+
+    def contract_value(self, section: str) -> ast.expr | None:
         for node in self.statements():
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and "CONTRACT" in names(node.targets):
-                sections = [each.value for each in node.value.keywords if each.arg == section]
-                written = [name for each in sections if isinstance(each, ast.Dict) for name in each.keys]
-                for each in written:
-                    if isinstance(each, ast.Constant) and each.value == key:
-                        return self.span(each)
-        return self.assignment("CONTRACT")
+                for each in node.value.keywords:
+                    if each.arg == section:
+                        return each.value
+        return None
 
     def statements(self) -> list[ast.stmt]:
         return self.tree.body if self.tree else []

@@ -25,8 +25,9 @@ NOTHING = 2.0**-100
 class Verdict:
     """rel_l2_err against budget for the whole; worst_slice_err against slice_budget for the worst slice.
 
-    condition: the model's own error, relative; above the cap the input is called ill-conditioned.
-    why: empty when ok.
+    condition: the model's own error, relative. Above the cap the references are wrong, or the input is ill-conditioned;
+    the budgets are then those of the cap.
+    why, over: what is wrong, in a sentence and in a few words; empty when ok.
     """
 
     ok: bool
@@ -37,6 +38,11 @@ class Verdict:
     condition: float
     cap: float
     why: str = ""
+    over: str = ""
+
+
+OFF = "REFERENCES OFF"
+"""Verdict.over where the references disagree with the truth, whatever the kernels do."""
 
 
 def deciding(x: torch.Tensor) -> float:
@@ -82,12 +88,12 @@ def judge(
     errors = [scale_of(io) * error_of(model, truth) for model in models]
     e = math.sqrt(sum(error.square().sum().item() for error in errors) / len(errors))
     condition = relative(e, max(size, terms.norm().item()) if terms is not None else size)
-    budget = relative(2 * e, size) + rho
     error = error_of(got, truth)
-    err = relative(error.norm().item(), size)
-    slice_err, slice_budget = worst_slices(error, truth, errors, axes, seqs, rho)
-    why = reasons(got, err, budget, slice_err, slice_budget, condition, cap)
-    return Verdict(not why, err, budget, slice_err, slice_budget, condition, cap, why)
+    err, (slice_err, slice_model) = relative(error.norm().item(), size), worst_slices(error, truth, errors, axes, seqs)
+    within = cap / condition if cap < condition < math.inf else 1
+    budget, slice_budget = relative(2 * e * within, size) + rho, 2 * slice_model * within + rho
+    over, why = reasons(got, err, budget, slice_err, slice_budget, condition, cap)
+    return Verdict(not why, err, budget, slice_err, slice_budget, condition, cap, why, over)
 
 
 def error_of(x: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
@@ -100,33 +106,32 @@ def relative(error: float, size: float) -> float:
     return error / size if size else (0.0 if error == 0 else math.inf)
 
 
-def reasons(got, err, budget, slice_err, slice_budget, condition, cap) -> str:
+def reasons(got, err, budget, slice_err, slice_budget, condition, cap) -> tuple[str, str]:
+    """(in a few words, in a sentence) what is wrong; both empty where nothing is."""
     if not bool(torch.isfinite(got).all()):
-        return f"{int((~torch.isfinite(got)).sum())} values are not finite"
+        return "NOT FINITE", f"{int((~torch.isfinite(got)).sum())} values are not finite"
     if not (math.isfinite(budget) and math.isfinite(slice_budget)):
-        return "the budget itself is not finite"
+        return "NOT FINITE", "the budget itself is not finite"
     if condition > cap:
-        return (
-            f"the references themselves, rounded, are off by {condition:.1e}, cap {cap:.1e}: one of them is wrong, "
-            "or the input ill-conditioned"
-        )
+        why = f"the references themselves, rounded, are off by {condition:.1e}, cap {cap:.1e}: one of them is wrong, "
+        return OFF, why + "or the input ill-conditioned"
     if err > budget:
-        return f"off by {err:.1e} as a whole, budget {budget:.1e}"
+        return "OUT OF BUDGET", f"off by {err:.1e} as a whole, budget {budget:.1e}"
     if slice_err > slice_budget:
-        return f"off by {slice_err:.1e} in its worst slice, budget {slice_budget:.1e}"
-    return ""
+        return "SLICE OUT", f"off by {slice_err:.1e} in its worst slice, budget {slice_budget:.1e}"
+    return "", ""
 
 
-def worst_slices(error, truth, errors, axes, seqs: Seqs, rho: float) -> tuple[float, float]:
-    """(worst relative error of a slice, its budget); each relative to max(the slice's norm, rms of slice norms)."""
+def worst_slices(error, truth, errors, axes, seqs: Seqs) -> tuple[float, float]:
+    """(worst error of a slice, the model's worst); each relative to max(the slice's norm, rms of slice norms)."""
     sizes = slice_norms(truth, axes, seqs)
     if sizes.numel() == 0:
-        return 0.0, rho
+        return 0.0, 0.0
     scale = torch.maximum(sizes, sizes.square().mean().sqrt())
     scale = torch.where(scale == 0, torch.ones_like(scale), scale)
     worst = (slice_norms(error, axes, seqs) / scale).max().item()
     model = max((slice_norms(each, axes, seqs) / scale).max().item() for each in errors)
-    return worst, 2 * model + rho
+    return worst, model
 
 
 def slice_norms(x: torch.Tensor, axes: tuple, seqs: Seqs) -> torch.Tensor:

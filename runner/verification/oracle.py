@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import torch
 
 from ..definition import Definition, DefinitionError, Line, Problem, evaluate, parse_definition, typecheck
+from ..definition.lower import Lowering, lower
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..diagnostics.marks import Mark
@@ -34,7 +35,7 @@ def diagnostic(problem: Problem) -> Diagnostic:
     mark = problem.line.where if problem.line else None
     if isinstance(mark, Mark):
         mark = mark.within(problem.start, problem.end)
-    return Diagnostic(codes.DEFINITION, problem.message, mark, help=problem.help)
+    return Diagnostic(problem.code or codes.DEFINITION, problem.message, mark, help=problem.help)
 
 
 def parsed(spec: PipelineSpec) -> Definition:
@@ -103,10 +104,26 @@ def definition_errors(spec: PipelineSpec) -> list[Diagnostic]:
         return [diagnostic(problem) for problem in error.problems]
     given = {each.target.id for each in definition.step} | set(definition.finals)
     return [
-        Diagnostic(codes.DEFINITION, f"the definition never says what the output {name} is", output.mark)
+        Diagnostic(
+            codes.DEFINITION,
+            f"the definition never says what the output {name} is",
+            output.mark,
+            help=f"a line of step gives a value of each token ({name} = ...), final gives a state after the last one",
+        )
         for name, output in spec.outputs.items()
         if name not in given
     ]
+
+
+def number_errors(graph: Graph, params: Mapping[str, float], sizes: Mapping[str, int]) -> list[Diagnostic]:
+    """What in the definition has no value for these numbers; no tensor is needed to tell."""
+    if graph.spec.definition is None:
+        return []
+    try:
+        lower(parsed(graph.spec), Lowering(per_sequence_axes(graph.spec), {**sizes, **params}, {}, False), ())
+    except DefinitionError as error:
+        return [diagnostic(problem) for problem in error.problems]
+    return []
 
 
 def definition_outputs(

@@ -1,7 +1,7 @@
 """A verification as a table and as JSON."""
 
 from ..planning.dtypes import name_of
-from .verify import Row, Verification
+from .result import Row, Verification
 
 
 def verify_table(result: Verification):
@@ -14,7 +14,7 @@ def verify_table(result: Verification):
     for name in ("rel L2 err", "budget", "worst slice", "budget", ""):
         table.add_column(name, justify="right")
     for row in result.rows:
-        table.add_row(*cells(row), style=None if row.verdict.ok else "bold red")
+        table.add_row(*cells(row), style=None if row.ok else "bold red")
     table.caption = summary(result)
     table.caption_justify = "left"
     return table
@@ -23,7 +23,7 @@ def verify_table(result: Verification):
 def cells(row: Row) -> tuple[str, ...]:
     v = row.verdict
     numbers = (f"{x:.1e}" for x in (v.rel_l2_err, v.budget, v.worst_slice_err, v.slice_budget))
-    return (row.id, row.value, row.backend, row.against, *numbers, "ok" if v.ok else "OUT OF BUDGET")
+    return (row.id, row.value, row.backend, row.against, *numbers, row.word)
 
 
 def summary(result: Verification) -> str:
@@ -31,7 +31,7 @@ def summary(result: Verification) -> str:
     if result.ok:
         return f"verified: {len(result.rows)} tensors within budget{heads}"
     bad = result.first_bad
-    return f"FAILED at {bad.id}.{bad.value}: {bad.verdict.why}{heads}"
+    return f"FAILED at {bad.id}.{bad.value}: {bad.why}{heads}"
 
 
 def document(result: Verification) -> dict:
@@ -44,6 +44,7 @@ def document(result: Verification) -> dict:
             "backend": result.backend,
             "case": result.case,
             "axes": dict(result.sizes),
+            "seqlens": result.lengths,
             "heads": result.heads,
             "outputs": {row.value: entry(row) for row in result.rows if row.id == "op"},
             "expected": [
@@ -59,11 +60,11 @@ def document(result: Verification) -> dict:
 def entry(row: Row) -> dict:
     v = row.verdict
     return {
-        "ok": v.ok,
+        "ok": row.ok,
         "rel_l2_err": v.rel_l2_err,
         "budget": v.budget,
         "worst_slice_rel_l2_err": v.worst_slice_err,
         "worst_slice_budget": v.slice_budget,
         "against": row.against,
-        "why": v.why,
+        "why": row.why,
     }

@@ -12,14 +12,17 @@ import torch
 from ...stages._seqs import Seqs
 from ..backward.vjp_stage import vjp_stage
 from ..calling.function import Call
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Graph, Node
 from ..graphs.sizes import local_sizes, node_parameters
 from ..planning.dtypes import port_dtype
 from ..planning.execute import execute, prepare
-from ..planning.plan import Plan, make_plan
+from ..planning.plan import Plan, Step, launchers_mark, make_plan
 from ..planning.references import rounded, run_reference
 from ..stage_files.stage_library import Stage
 from .budgets import FEW, deciding
+from .narrowing import all_in_float64
 from .rounding import RoundedDots, RoundedResults, Stochastic, model_dtype, nearest
 
 DRAWS = 8
@@ -67,8 +70,10 @@ def stage_outputs(subject: Subject, node: Node, inputs: Mapping, compute: torch.
     named, dtype = keywords(subject, node), model_dtype(subject.call.io)
     if isinstance(rounding, Stochastic) and dtype == torch.float32:
         return run_reference(node, inputs, named, subject.seqs, torch.float64, RoundedResults(rounding))
-    dots = RoundedDots(dtype, rounding) if rounding else None
-    return run_reference(node, inputs, named, subject.seqs, compute, dots)
+    watch = all_in_float64(node) if compute == torch.float64 else None
+    return run_reference(
+        node, inputs, named, subject.seqs, compute, RoundedDots(dtype, rounding) if rounding else watch
+    )
 
 
 def keywords(subject: Subject, node: Node) -> dict[str, float]:
@@ -151,15 +156,20 @@ def gate_span(graph: Graph, values: Mapping) -> float:
 
 
 def run_alone(subject: Subject, plan: Plan, case: StageCase) -> dict[str, torch.Tensor | None]:
-    """One node on given values, by the plan's back end, every output of the node asked for."""
+    """One node on given values, by the plan's back end, every output of the node asked for. Raises ChunkwiseError where
+    it writes what it was given."""
     node, graph = case.node, subject.graph
     single = replace(graph, nodes={node.id: node})
     names = {name: name for name in node.outputs.values()}
     given = [name for name in node.inputs.values() if name]
     alone = make_plan(single, plan.sizes, plan.io, plan.backend, plan.device, names, given)
     values = unshared(graph, {node.inputs[port]: x for port, x in case.inputs.items() if node.inputs[port]})
+    before = {port: x.clone() for port, x in case.inputs.items() if x is not None}
     outputs, run = prepare(alone.steps[0], alone, values, subject.call.params, subject.seqs, nan_filled)
     run()
+    for port, x in before.items():
+        if not same_bits(x, case.inputs[port]):
+            raise ChunkwiseError(written_input(alone.steps[0], port))
     return outputs
 
 
@@ -167,6 +177,16 @@ def unshared(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> dict[s
     """The tensors, with copies of those that a run writes over: what verification holds stays as it came in."""
     written = graph.mutated.values()
     return {name: x.clone() if x is not None and name in written else x for name, x in tensors.items()}
+
+
+def same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
+    return torch.equal(x.reshape(-1).view(torch.uint8), y.reshape(-1).view(torch.uint8))
+
+
+def written_input(step: Step, port: str) -> Diagnostic:
+    message = f"{step.node.id} ({step.node.stage.name}, {step.backend}) writes its input {port}"
+    mark = launchers_mark(step.node) if step.launcher else None
+    return Diagnostic(codes.STAGE_FAILED, message, mark, help="inputs are never written: make a new tensor, or scratch")
 
 
 def run_whole(subject: Subject) -> dict[str, torch.Tensor]:

@@ -8,7 +8,7 @@ full of nan before a kernel writes them, and so are the rows past the last seque
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
@@ -17,48 +17,28 @@ from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Graph
 from ..planning.plan import Plan
-from .budgets import FEW, Verdict, arithmetic_noise, error_of, judge, relative
+from .blame import failure
+from .breaches import Breach, breaches
+from .budgets import FEW, OFF, Verdict, arithmetic_noise, error_of, judge, relative
 from .generate import ILL_CONDITIONED, make_cotangents
 from .head_subset import pick_heads, take_heads
 from .oracle import definition_outputs, gradients_and_terms
+from .result import Row, Verification
 from .rounding import RHO, model_dtype
-from .staged import Subject, as_ports, gate_span, models, run_alone, run_whole, stage_case, stage_outputs, staged_values
+from .staged import (
+    StageCase,
+    Subject,
+    as_ports,
+    gate_span,
+    models,
+    run_alone,
+    run_whole,
+    stage_case,
+    stage_outputs,
+    staged_values,
+)
 
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Row:
-    """One tensor that was checked. id: a node's id, ``op``, or ``file`` for what an inputs file expects. against: what
-    was taken as the truth."""
-
-    id: str
-    stage: str
-    value: str
-    backend: str
-    against: str
-    verdict: Verdict
-
-
-@dataclass(frozen=True)
-class Verification:
-    """rows in running order, the op's last. heads: the key heads that were checked; None for all."""
-
-    pipeline: str
-    sizes: Mapping[str, int]
-    io: torch.dtype
-    backend: str
-    case: str
-    rows: tuple[Row, ...]
-    heads: tuple[int, ...] | None = None
-
-    @property
-    def ok(self) -> bool:
-        return all(row.verdict.ok for row in self.rows)
-
-    @property
-    def first_bad(self) -> Row | None:
-        return next((row for row in self.rows if not row.verdict.ok), None)
 
 
 def verify(
@@ -95,7 +75,8 @@ def verify(
     del exact
     progress("verify the op")
     rows += check_op(subject, whole, heads, noise, staged, comparable(subject, expected or {}, cotangents or {}))
-    return Verification(call.graph.name, call.sizes, call.io, call.backend, case, tuple(rows), heads)
+    lengths, found = call.packing.on_host() if call.packing else None, failure(subject, rows)
+    return Verification(call.graph.name, call.sizes, call.io, call.backend, case, tuple(rows), heads, lengths, found)
 
 
 def make_subject(call: Call, case: str, backward: bool, seed: int, given: Mapping[str, torch.Tensor]) -> Subject:
@@ -129,14 +110,12 @@ def on_heads(whole: Subject, heads: tuple[int, ...]) -> Subject:
 
 
 def poisoned_tail(graph: Graph, tensors: Mapping, call: Call) -> dict:
-    """Tensors whose rows past the last sequence are nan."""
-    if call.packing is None:
-        return dict(tensors)
-    tokens, result = sum(call.packing.on_host()), {}
+    """Copies, which a faulty stage may write without harm to the caller; rows past the last sequence are nan."""
+    tokens, result = sum(call.packing.on_host()) if call.packing else call.sizes.get("T", 0), {}
     for name, x in tensors.items():
         axes = graph.values[name].axes if name in graph.values else ()
+        x = x.clone() if x is not None else None
         if x is not None and "T" in axes and x.is_floating_point():
-            x = x.clone()
             x.narrow(axes.index("T"), tokens, call.sizes["T"] - tokens).fill_(float("nan"))
         result[name] = x
     return result
@@ -155,10 +134,21 @@ def check_stage(subject: Subject, plan: Plan, step, exact: Mapping, noise: float
     for port, right in case.truth.items():
         value = node.outputs[port]
         mine = cleared(got[port], subject, value)
-        rows.append(
-            row(subject, node.id, node.stage.name, port, step.backend, against, mine, right, model[port], value, noise)
+        judged = row(
+            subject, node.id, node.stage.name, port, step.backend, against, mine, right, model[port], value, noise
         )
+        rows.append(replace(judged, breach=broken_law(subject, case, value, mine)))
     return rows
+
+
+def broken_law(subject: Subject, case: StageCase, value: str, x: torch.Tensor) -> Breach | None:
+    """The first law that a stage's output breaks. Its promise leans on the laws of its inputs: where one of these is
+    broken already, the fault lies before."""
+    values, seqs = subject.graph.values, subject.seqs
+    given = ((values[name], case.inputs[port]) for port, name in case.node.inputs.items() if name)
+    if not values[value].laws or any(breaches(each, came, seqs) for each, came in given):
+        return None
+    return next(iter(breaches(values[value], x, seqs)), None)
 
 
 def row(
@@ -251,7 +241,7 @@ def wrong_references(subject: Subject, staged: Mapping, truth: Mapping) -> list[
         off = relative(error.norm().item(), right.norm().item())
         if io != torch.float64 and off > limit:
             why = f"the references, in float64, are off by {off:.1e} from the definition, limit {limit:.1e}"
-            verdict = Verdict(False, off, limit, off, limit, off, limit, why)
+            verdict = Verdict(False, off, limit, off, limit, off, limit, why, OFF)
             rows.append(Row("op", subject.graph.name, name, "float64 references", "definition", verdict))
     return rows
 

@@ -90,5 +90,5 @@ def run(job: Job, device="cuda", backend="triton") -> str | None:
         result = verify(op, given, backward=job.backward)
     except Exception as error:  # a job of hundreds: its failure is a line of the report
         return f"{job}: {type(error).__name__}: {error}"
-    bad = [f"{row.id}.{row.value}: {row.verdict.why}" for row in result.rows if not row.verdict.ok]
+    bad = [f"{row.id}.{row.value}: {row.why}" for row in result.rows if not row.ok]
     return f"{job}: {'; '.join(bad)}" if bad else None

@@ -53,7 +53,7 @@ def inputs(an_op, io=torch.float32, *, seqlens=None, case="typical", seed=0, dev
 def check(an_op, given: dict, **keywords) -> Verification:
     """Every stage and the op are within budget on these inputs."""
     result = verify(an_op, given, **keywords)
-    bad = [f"{row.id}.{row.value}: {row.verdict.why}" for row in result.rows if not row.verdict.ok]
+    bad = [f"{row.id}.{row.value}: {row.why}" for row in result.rows if not row.ok]
     where = f"{result.pipeline} {name_of(result.io)} {result.backend} {dict(result.sizes)}"
     assert not bad, "\n".join([where, *bad])
     assert result.rows

@@ -1,0 +1,114 @@
+"""The first tensor that failed, said as its author needs it: which file to look at, and what to try."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from ..diagnostics import codes
+from ..diagnostics.errors import Diagnostic, Note
+from ..diagnostics.marks import Mark
+from ..graphs.graph import Node
+from ..stage_files.stage_source import StageSource
+from .budgets import OFF, error_of, relative
+from .result import Row
+from .rounding import RHO
+from .staged import Subject, stage_case, stage_outputs, staged_values
+
+
+def failure(subject: Subject, rows: Sequence[Row]) -> Diagnostic | None:
+    """The diagnostic of the first row that is not ok; None where all are."""
+    bad = next((row for row in rows if not row.ok), None)
+    if bad is None:
+        return None
+    if bad.id in subject.graph.nodes:
+        node = subject.graph.nodes[bad.id]
+        return breach_failure(node, bad) if bad.verdict.ok else stage_failure(subject, node, bad)
+    if bad.id == "op" and (wrong := wrong_vjp(subject)):
+        return vjp_failure(*wrong)
+    return op_failure(subject, bad)
+
+
+def breach_failure(node: Node, bad: Row) -> Diagnostic:
+    message = f"stage {node.id} ({node.stage.name}), output {bad.value}, breaks its law: {bad.breach.law.words}"
+    mark = StageSource(Path(node.stage.file)).contract_key("outputs", bad.value)
+    notes = (Note(bad.breach.words), Note(f"{bad.backend} makes it, from inputs that keep their laws"), *entry_of(node))
+    help = "correct the stage, or promise only what it keeps: later stages lean on the law"
+    return Diagnostic(codes.VALUE_OUT_OF_LAW, message, mark, notes, help)
+
+
+def stage_failure(subject: Subject, node: Node, bad: Row) -> Diagnostic:
+    if has_vjp(node) and (off := vjp_error(subject, node, staged_values(subject, torch.float64))):
+        return vjp_failure(node, *off)
+    message = f"stage {node.id} ({node.stage.name}), output {bad.value}, is the first out of budget: {bad.why}"
+    launcher = next((each for each in node.stage.launchers if each.name == bad.backend), None)
+    if launcher and bad.verdict.over != OFF:
+        mark = function_mark(node, launcher.launch.__name__)
+        help = "its reference stands; look at the kernel, or at a compiler that miscompiles it (`chunkwise doctor`)"
+    else:
+        mark = function_mark(node, "vjp" if has_vjp(node) else "reference")
+        help = "in float32 it loses more than its operations do: look for a constant or cast in a narrower dtype"
+    return Diagnostic(codes.OUT_OF_BUDGET, message, mark, entry_of(node), help)
+
+
+def vjp_failure(node: Node, port: str, off: float, limit: float) -> Diagnostic:
+    stage = node.stage.name.removesuffix(".vjp")
+    message = (
+        f"stage {node.id} ({node.stage.name}), output {port}, is wrong: the vjp of {stage}, in float64, is off by "
+        f"{off:.1e} from autograd through the reference, limit {limit:.1e}"
+    )
+    help = f"correct vjp, or remove it: autograd through the reference then gives the gradients of {stage}"
+    return Diagnostic(codes.OUT_OF_BUDGET, message, function_mark(node, "vjp"), entry_of(node), help)
+
+
+def op_failure(subject: Subject, bad: Row) -> Diagnostic:
+    """Every stage alone does what its reference says; so the edges, or a reference, say something else."""
+    spec, name = subject.graph.spec, bad.value
+    if bad.id == "file":
+        message = f"{name} of {bad.backend}, held against the {bad.against}, is the first out of budget: {bad.why}"
+        return Diagnostic(codes.OUT_OF_BUDGET, message)
+    what = f"the gradient {name}" if name.startswith("d_") else f"the op's output {name}"
+    message = f"{what} is the first out of budget: {bad.why}"
+    if spec.definition is None:
+        return Diagnostic(codes.OUT_OF_BUDGET, message)
+    output = spec.outputs.get(name)
+    notes = [Note("every stage alone is within its budget: the graph and the definition are two different ops")]
+    notes += [Note(f"{name} comes from {output.source}", output.source_mark)] if output else []
+    help = (
+        "one of them is wrong: look for two edges of one type that are swapped, a factor that only one of them has, "
+        "lines of the step in another order; `chunkwise show` lists the edges, and --axes T=1, then T=2, tells more"
+    )
+    return Diagnostic(codes.OUT_OF_BUDGET, message, spec.definition.mark, tuple(notes), help)
+
+
+def wrong_vjp(subject: Subject) -> tuple[Node, str, float, float] | None:
+    """The first vjp that is not the gradient of its reference, with the port and how far it is off. In a coarse dtype
+    its own budget may be too wide to tell."""
+    nodes = [node for node in subject.graph.nodes.values() if has_vjp(node)]
+    exact = staged_values(subject, torch.float64) if nodes else {}
+    return next(((node, *off) for node in nodes if (off := vjp_error(subject, node, exact))), None)
+
+
+def has_vjp(node: Node) -> bool:
+    return node.stage.is_vjp and node.stage.reference.stage.vjp is not None
+
+
+def vjp_error(subject: Subject, node: Node, exact) -> tuple[str, float, float] | None:
+    """(port, relative error, limit) of the vjp in float64, without any rounding, against autograd."""
+    wide = replace(subject, call=replace(subject.call, io=torch.float64))
+    case = stage_case(wide, node, exact)
+    got, limit = stage_outputs(wide, node, case.inputs, torch.float64), RHO[subject.call.io] / 1000
+    for port, right in case.truth.items():
+        off = relative(error_of(got[port], right).norm().item(), right.norm().item())
+        if not off <= limit:
+            return port, off, limit
+    return None
+
+
+def function_mark(node: Node, name: str) -> Mark:
+    return StageSource(Path(node.stage.file)).function(name)
+
+
+def entry_of(node: Node) -> tuple[Note, ...]:
+    return (Note(f"{node.id.partition('.')[0]} stands here in the pipeline", node.mark),) if node.mark else ()

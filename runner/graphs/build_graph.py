@@ -123,5 +123,8 @@ def node_of(entry: StageSpec, stage: Stage, bound, outputs, bindings: Bindings) 
         params=params,
         mark=entry.mark,
         recompute=entry.recompute,
-        bound_by={axis: text for axis, (text, _) in bindings.axis_edges.items()},
+        bound_by=dict(bindings.axis_edges),
+        units=dict(bindings.variables),
+        units_by=dict(bindings.variable_edges),
+        edge_marks={edge.port: edge.source_mark for edge in entry.edges},
     )

@@ -87,7 +87,7 @@ def broken(text: str, names: Mapping[str, int]) -> str | None:
 
 def requirement_error(node: Node, text: str, why: str, names: Mapping[str, int]) -> Diagnostic:
     notes = tuple(
-        Note(f"{axis} = {names[axis]} through {node.bound_by[axis]}")
+        Note(f"{axis} = {names[axis]} through {node.bound_by[axis].text}")
         for axis in sorted(names_in(parse_expression(text)))
         if axis in node.bound_by
     )

@@ -14,10 +14,10 @@ from ...stages._contract import Port
 from ...stages._units import UNITS
 from ..diagnostics import codes
 from ..diagnostics.errors import Diagnostic, Note
-from ..diagnostics.marks import Mark
 from ..loading.spec import StageSpec
 from ..stage_files.stage_library import Stage
-from .graph import Term, Value
+from .conversions import conversions, in_place
+from .graph import Origin, Term, Value
 
 GLOBAL_AXES = ("C", "NT", "N", "T", "B")
 
@@ -27,9 +27,9 @@ class Bindings:
     """What the edges of one stage have fixed so far; each with the edge that did it."""
 
     axes: dict[str, Term] = field(default_factory=dict)
-    axis_edges: dict[str, tuple[str, Mark | None]] = field(default_factory=dict)
+    axis_edges: dict[str, Origin] = field(default_factory=dict)
     variables: dict[str, str | None] = field(default_factory=dict)
-    variable_edges: dict[str, tuple[str, Mark | None]] = field(default_factory=dict)
+    variable_edges: dict[str, Origin] = field(default_factory=dict)
 
 
 def written(terms) -> str:
@@ -53,20 +53,25 @@ def match_axes(edge: str, mark, port: Port, value: Value, bindings: Bindings) ->
         for axis in port.axes:
             if axis not in bindings.axes and not axis.isdigit():
                 bindings.axes[axis] = trial[axis]
-                bindings.axis_edges[axis] = (f"{edge} from {value.name}", mark)
+                bindings.axis_edges[axis] = origin(edge, mark, value)
         return []
     known = [trial.get(axis, axis) for axis in port.axes]
     swapped = sorted(map(str, known)) == sorted(map(str, value.axes))
+    first = bindings.axis_edges
     notes = [
-        Note(f"axis {axis} was first fixed to {wanted} by {bindings.axis_edges[axis][0]}", bindings.axis_edges[axis][1])
+        Note(f"axis {axis} was first fixed to {wanted} by {first[axis].text}", first[axis].mark)
         for axis, wanted, _ in clashes
-        if axis in bindings.axis_edges
+        if axis in first
     ]
     label = f"expected [{written(known)}], got [{written(value.axes)}]"
     if swapped:
         help = "the axes are the same, their order is not"
         return [Diagnostic(codes.LAYOUT, f"layout mismatch at {edge}", mark, (*notes, here), help, label)]
     return [Diagnostic(codes.SHAPE, f"shape mismatch at {edge}", mark, (*notes, here), label=label)]
+
+
+def origin(edge: str, mark, value: Value) -> Origin:
+    return Origin(f"{edge} from {value.name}", mark, edge.partition(".")[2], value.name)
 
 
 def match_dtype(edge: str, mark, port: Port, value: Value) -> list[Diagnostic]:
@@ -108,13 +113,13 @@ def match_unit(
     free = re.findall(r"\{(\w+)\}", pattern or "")
     if free and pattern == f"{{{free[0]}}}":
         bindings.variables[free[0]] = value.unit
-        bindings.variable_edges[free[0]] = (f"{edge} from {value.name}", mark)
+        bindings.variable_edges[free[0]] = origin(edge, mark, value)
         return []
     if free and value.unit is not None:
         shape = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^/]+)", re.escape(pattern))
         if found := re.fullmatch(shape, value.unit):
             bindings.variables.update(found.groupdict())
-            bindings.variable_edges.update({name: (f"{edge} from {value.name}", mark) for name in found.groupdict()})
+            bindings.variable_edges.update(dict.fromkeys(found.groupdict(), origin(edge, mark, value)))
             return []
     wanted = re.sub(r"\{\w+\}", "...", pattern) if pattern else "no unit"
     label = f"expected {wanted}, got {value.unit or 'no unit'}"
@@ -123,35 +128,25 @@ def match_unit(
     notes.append(Note(f"{value.name} {verb} here", value.mark_of("unit")))
     for name in re.findall(r"\{(\w+)\}", port.unit or ""):
         if name in bindings.variable_edges:
-            text, first = bindings.variable_edges[name]
-            notes.append(Note(f"{name} was first fixed to {bindings.variables[name]} by {text}", first))
-    help = conversion_help(value, pattern, entries, stages)
+            first = bindings.variable_edges[name]
+            notes.append(Note(f"{name} was first fixed to {bindings.variables[name]} by {first.text}", first.mark))
+    help = conversion_help(value, port, pattern, entries, stages)
     return [Diagnostic(codes.UNIT, f"unit mismatch at {edge}", mark, tuple(notes), help, label)]
 
 
 def conversion_help(
-    value: Value, wanted: str | None, entries: Mapping[str, StageSpec], stages: Mapping[str, Stage]
+    value: Value, port: Port, wanted: str | None, entries: Mapping[str, StageSpec], stages: Mapping[str, Stage]
 ) -> str | None:
     """Name the stage that turns the unit into the wanted one, and the entry of the file that does so already."""
-    got = value.unit
-    converters = [
-        (stage.name, taken, given)
-        for stage in stages.values()
-        for taken, source in stage.contract.inputs.items()
-        for given, result in stage.contract.outputs.items()
-        if source.unit == got
-        and result.unit == wanted
-        and got
-        and wanted
-        and all(other == taken or port.optional for other, port in stage.contract.inputs.items())
-    ]
-    if not converters:
+    found = conversions(value, port, wanted, stages)
+    if not found:
         return None
-    name, taken, given = converters[0]
-    for entry in entries.values():
-        if entry.use == name and (taken, value.name) in {(edge.port, edge.source) for edge in entry.edges}:
-            return f"{entry.id} ({name}) converts it: read {entry.id}.{given}"
-    return f"{name} converts it: add a stage {{use: {name}, in: {{{taken}: {value.name}}}}} and read its {given}"
+    there, best = in_place(found, value.name, entries), found[0]
+    if there:
+        id, best = there
+        return f"{id} ({best.stage.name}) converts it: read {id}.{best.gives}"
+    name = best.stage.name
+    return f"{name} converts it: add a stage {{use: {name}, in: {{{best.takes}: {value.name}}}}} and read its {best.gives}"
 
 
 def rename_axis(law: _laws.Law, axes: Mapping[str, Term]) -> _laws.Law:
@@ -195,7 +190,8 @@ def match_stage(
     for name, (port, present, absent) in stage.contract.presence.items():
         there = bound.get(port) is not None or port in unknown
         bindings.variables[name] = present if there else absent
-        bindings.variable_edges[name] = (f"{spec.id}.{port} being {'bound' if there else 'absent'}", spec.mark)
+        words = f"{spec.id}.{port} being {'bound' if there else 'absent'}"
+        bindings.variable_edges[name] = Origin(words, spec.mark, port)
     marks = {edge.port: edge.source_mark for edge in spec.edges}
     found = []
     for name, port in stage.contract.inputs.items():

@@ -145,8 +145,8 @@ def conversion_help(
     if there:
         id, best = there
         return f"{id} ({best.stage.name}) converts it: read {id}.{best.gives}"
-    name = best.stage.name
-    return f"{name} converts it: add a stage {{use: {name}, in: {{{best.takes}: {value.name}}}}} and read its {best.gives}"
+    name, edges = best.stage.name, f"{{{best.takes}: {value.name}}}"
+    return f"{name} converts it: add a stage {{use: {name}, in: {edges}}} and read its {best.gives}"
 
 
 def rename_axis(law: _laws.Law, axes: Mapping[str, Term]) -> _laws.Law:

@@ -21,12 +21,14 @@ PIPELINES = [*names(), *sorted(str(path) for path in FOLDER.glob("*.yaml"))]
 SIZES = dict(B=2, T=130, H=2, HV=4, K=32, V=48)
 
 
-def golden():
+def golden() -> list:
     """(command, what it prints) of every command in tests/why/*.txt; each begins with ``$ chunkwise why``."""
-    for path in sorted(FOLDER.glob("*.txt")):
-        for part in path.read_text(encoding="utf-8").split("$ chunkwise ")[1:]:
-            command, _, text = part.partition("\n")
-            yield pytest.param(command, text.strip("\n"), id=command.removeprefix("why "))
+    parts = [
+        part.partition("\n")
+        for path in sorted(FOLDER.glob("*.txt"))
+        for part in path.read_text(encoding="utf-8").split("$ chunkwise ")[1:]
+    ]
+    return [pytest.param(command, text.strip("\n"), id=command.removeprefix("why ")) for command, _, text in parts]
 
 
 @pytest.mark.parametrize("command, text", golden())
@@ -54,10 +56,15 @@ def lines(facts):
                 yield from ((name, line) for line in section)
 
 
+@cache
+def lines_of(file: str) -> list[str]:
+    return Path(file).read_text(encoding="utf-8").split("\n")
+
+
 def word_at(line: Line) -> str:
     """The marked word, as it stands in the file on disk."""
     mark = line.mark
-    source = Path(mark.file).read_text(encoding="utf-8").split("\n")[mark.line - 1]
+    source = lines_of(mark.file)[mark.line - 1]
     assert mark.line == mark.end_line
     return source[mark.column - 1 : mark.end_column - 1]
 

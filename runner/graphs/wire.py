@@ -19,17 +19,19 @@ def did_you_mean(name: str, names) -> str | None:
 
 def wiring_errors(spec: PipelineSpec, stages: Mapping[str, Stage]) -> tuple[list[Diagnostic], set[str]]:
     """Every name that means nothing, every required port left open, every cycle and every part that is not used;
-    and the stage entries that are not wired well enough for their types to be checked."""
+    and the stage entries of which an edge means nothing, so that what they give is not known."""
     found, broken = [], set()
     for entry in spec.stages.values():
         wrong = use_errors(spec, entry, stages)
         for edge in entry.edges:
             wrong += source_errors(spec, stages, edge.source, edge.source_mark)
         found += wrong
-        broken |= {entry.id} if wrong else set()
+        # a parameter that is wrong leaves the types of the edges as they are
+        broken |= {entry.id} if {each.code for each in wrong} - {codes.UNKNOWN_PARAM, codes.MISSING_PARAM} else set()
     for output in spec.outputs.values():
         found += source_errors(spec, stages, output.source, output.source_mark)
     loops = cycle_errors(spec)
+    broken |= in_or_after_cycles(dependencies(spec))
     if not found and not loops:
         found += unused_errors(spec)
     return found + loops, broken
@@ -153,10 +155,19 @@ def cycle_error(graph: nx.DiGraph, cycle: list[str]) -> Diagnostic:
     )
 
 
+def in_or_after_cycles(graph: nx.DiGraph) -> set[str]:
+    """Stage entries that wait for each other, and those that wait for them."""
+    knots = [knot for knot in nx.strongly_connected_components(graph) if len(knot) > 1]
+    inside = set().union(*knots) | set(nx.nodes_with_selfloops(graph))
+    return inside.union(*(nx.descendants(graph, name) for name in inside))
+
+
 def run_order(spec: PipelineSpec) -> list[str]:
-    """Topological order; where edges leave it open, the file's order decides."""
-    place = {name: index for index, name in enumerate(spec.stages)}
-    return list(nx.lexicographical_topological_sort(dependencies(spec), key=place.__getitem__))
+    """Topological order; where edges leave it open, the file's order decides. What no order fits stands at the end."""
+    graph, place = dependencies(spec), {name: index for index, name in enumerate(spec.stages)}
+    stuck = in_or_after_cycles(graph)
+    order = nx.lexicographical_topological_sort(graph.subgraph(set(graph) - stuck), key=place.__getitem__)
+    return [*order, *(name for name in spec.stages if name in stuck)]
 
 
 def unused_errors(spec: PipelineSpec) -> list[Diagnostic]:

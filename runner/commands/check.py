@@ -3,6 +3,7 @@
 from ..calling.function import load
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..graphs.check_warnings import warnings_of
 from ..graphs.sizes import complete, size_errors
 from ..reporting.outcome import Outcome
 from ._options import fixed_axes, input_sizes, read_axes, read_seqlens, stage_folders, workload
@@ -48,7 +49,14 @@ def check_one(pipeline: str, args) -> tuple[str, int, list[Diagnostic]]:
         found += size_errors(op.whole, complete(op.whole, sizes, len(seqlens) if seqlens is not None else None))
     if found:
         raise ChunkwiseError(*found)
-    return op.spec.name, len(op.whole.nodes), unsupported_sizes(op)
+    return op.spec.name, len(op.whole.nodes), unsupported_sizes(op) + warnings(op)
+
+
+def warnings(op) -> list[Diagnostic]:
+    """With everything present, with each optional input absent, and with all absent."""
+    optional = [entry.name for entry in op.spec.inputs.values() if entry.optional]
+    patterns = dict.fromkeys([*(frozenset([name]) for name in optional), frozenset(optional)])
+    return warnings_of(op.whole, [op.graph(pattern) for pattern in patterns if pattern])
 
 
 def unsupported_sizes(op) -> list[Diagnostic]:

@@ -3,14 +3,12 @@
 from collections.abc import Iterable
 
 from ..graphs.graph import Node, Value
+from ..graphs.sizes import FOLLOWS
 from ..graphs.unify import GLOBAL_AXES
 from .answer import Line
 from .axes import derived, fixed_axis
 from .facts import Facts, shape_of
 from .gradient_chain import gradient_step
-
-FOLLOWS = {"NT": ("T", "C"), "N": ("B",)}
-"""What an axis that no edge brings is computed from."""
 
 
 def value_chain(facts: Facts, name: str) -> list[Line]:

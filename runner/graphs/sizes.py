@@ -10,6 +10,9 @@ from ..diagnostics.marks import Mark
 from ..expression import ExpressionError, evaluate_number, names_in, parse_expression
 from .graph import Graph, Node, Term
 
+FOLLOWS = {"N": ("B",), "NT": ("T", "C")}
+"""Axes that complete() computes, each with what it follows from."""
+
 
 def chunk_slots(sizes: Mapping[str, int], packed: bool) -> int:
     """NT: ceil(T / C), or for packed sequences a capacity that holds for any lengths."""

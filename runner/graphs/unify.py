@@ -13,10 +13,10 @@ from ...stages import _laws
 from ...stages._contract import Port
 from ...stages._units import UNITS
 from ..diagnostics import codes
-from ..diagnostics.errors import Diagnostic, Note
+from ..diagnostics.errors import Convert, Diagnostic, Note, Replace
 from ..loading.spec import StageSpec
 from ..stage_files.stage_library import Stage
-from .conversions import conversions, in_place
+from .conversions import Conversion, conversions, in_place
 from .graph import Origin, Term, Value
 
 GLOBAL_AXES = ("C", "NT", "N", "T", "B")
@@ -130,23 +130,26 @@ def match_unit(
         if name in bindings.variable_edges:
             first = bindings.variable_edges[name]
             notes.append(Note(f"{name} was first fixed to {bindings.variables[name]} by {first.text}", first.mark))
-    help = conversion_help(value, port, pattern, entries, stages)
-    return [Diagnostic(codes.UNIT, f"unit mismatch at {edge}", mark, tuple(notes), help, label)]
+    help, repair = conversion(mark, value, conversions(value, port, pattern, stages), entries)
+    return [Diagnostic(codes.UNIT, f"unit mismatch at {edge}", mark, tuple(notes), help, label, repair=repair)]
 
 
-def conversion_help(
-    value: Value, port: Port, wanted: str | None, entries: Mapping[str, StageSpec], stages: Mapping[str, Stage]
-) -> str | None:
-    """Name the stage that turns the unit into the wanted one, and the entry of the file that does so already."""
-    found = conversions(value, port, wanted, stages)
+def conversion(
+    mark, value: Value, found: list[Conversion], entries: Mapping[str, StageSpec]
+) -> tuple[str | None, Replace | Convert | None]:
+    """Help that names a stage that converts the unit, or the entry of the file that does so already; and the repair,
+    where that is the only one."""
     if not found:
-        return None
-    there, best = in_place(found, value.name, entries), found[0]
-    if there:
+        return None, None
+    if there := in_place(found, value.name, entries):
         id, best = there
-        return f"{id} ({best.stage.name}) converts it: read {id}.{best.gives}"
+        right = f"{id}.{best.gives}"
+        return f"{id} ({best.stage.name}) converts it: read {right}", mark and Replace(mark, value.name, right)
+    best = found[0]
     name, edges = best.stage.name, f"{{{best.takes}: {value.name}}}"
-    return f"{name} converts it: add a stage {{use: {name}, in: {edges}}} and read its {best.gives}"
+    help = f"{name} converts it: add a stage {{use: {name}, in: {edges}}} and read its {best.gives}"
+    only = mark is not None and len(found) == 1
+    return help, Convert(mark, value.name, name, best.takes, best.gives) if only else None
 
 
 def rename_axis(law: _laws.Law, axes: Mapping[str, Term]) -> _laws.Law:

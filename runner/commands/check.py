@@ -2,7 +2,8 @@
 
 from ..calling.function import load
 from ..diagnostics import codes
-from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..diagnostics.errors import ChunkwiseError, Diagnostic, by_place
+from ..fixing.fix_file import Fixed, fix_file, hidden_behind
 from ..graphs.check_warnings import warnings_of
 from ..graphs.sizes import complete, size_errors
 from ..reporting.outcome import Outcome
@@ -17,20 +18,25 @@ def arguments(parser) -> None:
     parser.add_argument("--axes", default="", metavar="B=1,T=4096", help="check the constraints for these sizes too")
     parser.add_argument("--workload", metavar="NAME", help="the same, for a named workload")
     parser.add_argument("--seqlens", metavar="100,0,28", help="the same, for packed sequences")
+    parser.add_argument("--fix", action="store_true", help="repair what has one certain repair, show the difference")
+    parser.add_argument("--diff", action="store_true", help="show what --fix would write, and write nothing")
     stage_folders(parser)
 
 
 def execute(args) -> Outcome:
     found, lines, documents = [], [], []
     for pipeline in args.pipelines:
+        fixes: dict = {}
         try:
+            if args.fix or args.diff:
+                fixes = fixed_document(fix_file(pipeline, args.stages, write=args.fix), lines)
             name, stages, warnings = check_one(pipeline, args)
             found += warnings
             lines.append(f"{name}: ok, {stages} stages")
-            documents.append({"pipeline": name, "ok": True, "stages": stages})
+            documents.append({"pipeline": name, "ok": True, "stages": stages, **fixes})
         except ChunkwiseError as error:
-            found += error.diagnostics
-            documents.append({"pipeline": str(pipeline), "ok": False})
+            found += by_place([*error.diagnostics, *hidden_behind(pipeline, args.stages, error.diagnostics)])
+            documents.append({"pipeline": str(pipeline), "ok": False, **fixes})
     errors = [each for each in found if not each.warning]
     warnings = [each for each in found if each.warning]
     document = {"pipelines": documents}
@@ -38,6 +44,12 @@ def execute(args) -> Outcome:
         outcome = Outcome.of_errors(errors, document, lines)
         return Outcome(outcome.document, outcome.text, errors, warnings, outcome.exit)
     return Outcome(document, lines, (), warnings)
+
+
+def fixed_document(fixed: Fixed, lines: list[str]) -> dict:
+    """What --fix did to a file, for the JSON; as text, onto lines."""
+    lines += [*fixed.diff, fixed.note]
+    return {"fixed": fixed.written, "diff": list(fixed.diff), "note": fixed.note}
 
 
 def check_one(pipeline: str, args) -> tuple[str, int, list[Diagnostic]]:

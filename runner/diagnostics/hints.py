@@ -16,7 +16,7 @@ def nearest(name: str, names: Iterable[str]) -> str | None:
 
 
 def meant(name: str, names: Iterable[str]) -> str | None:
-    """The one of names that name is a slip of the pen of, None where there is none or more than one.
+    """The one of names that name is a slip of the pen of, None where there is none, or another one is as near.
 
     A slip is another case, or one character too many, missing, wrong or swapped with its neighbour; two in names of
     LONG characters and more; never the whole name.
@@ -24,8 +24,9 @@ def meant(name: str, names: Iterable[str]) -> str | None:
     if len(name) > LONGEST:
         return None
     allowed = min(2 if len(name) >= LONG else 1, len(name) - 1)
-    found = [each for each in dict.fromkeys(names) if edits(name.lower(), each.lower(), allowed) <= allowed]
-    return found[0] if len(found) == 1 else None
+    found = sorted((edits(name.lower(), each.lower(), allowed), each) for each in set(names))
+    close = [each for cost, each in found if cost <= allowed and cost == found[0][0]]
+    return close[0] if len(close) == 1 else None
 
 
 def edits(a: str, b: str, most: int) -> int:

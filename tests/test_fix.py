@@ -193,6 +193,7 @@ NOT_CERTAIN = {
     "no unit converts": ("unit: log_decay/ln/token", "unit: decay/linear/token"),
     "a value law is missing": (', where: "<= 0"', ""),
     "a name of one letter": ("q: q, k", "y: q, k"),
+    "a key that is written with an escape": ("dtype: f32", r'"d\x79tpe": f32'),
 }
 
 

@@ -18,8 +18,9 @@ def arguments(parser) -> None:
     parser.add_argument("--axes", default="", metavar="B=1,T=4096", help="check the constraints for these sizes too")
     parser.add_argument("--workload", metavar="NAME", help="the same, for a named workload")
     parser.add_argument("--seqlens", metavar="100,0,28", help="the same, for packed sequences")
-    parser.add_argument("--fix", action="store_true", help="repair what has one certain repair, show the difference")
-    parser.add_argument("--diff", action="store_true", help="show what --fix would write, and write nothing")
+    repair = parser.add_mutually_exclusive_group()
+    repair.add_argument("--fix", action="store_true", help="repair what has one certain repair, show the difference")
+    repair.add_argument("--diff", action="store_true", help="show what --fix would write, and write nothing")
     stage_folders(parser)
 
 

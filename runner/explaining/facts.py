@@ -45,8 +45,10 @@ class Facts:
             choose_recompute(lambda ids: self.op.trainable_graph(frozenset(ids)), self.sizes, self.io, self.budget)
         )
 
-    def bytes(self, value: Value) -> int:
-        return bytes_of(buffer_of(value, self.sizes, self.io))
+    def bytes(self, value: Value) -> int | None:
+        """None where an axis has no size: nothing fixes it, and `check` warns of that."""
+        known = all(isinstance(axis, int) or axis in self.sizes for axis in value.axes)
+        return bytes_of(buffer_of(value, self.sizes, self.io)) if known else None
 
     def producer(self, value: Value) -> Node | None:
         return self.graph.nodes[value.producer] if value.producer else None

@@ -62,6 +62,8 @@ def rebuilt(facts: Facts, value: Value, later: list[str]) -> Line:
     return Line(f"{for_whom}: {value.producer} is marked recompute", mark, f"keeping {name}", (name, *later))
 
 
-def size_in_words(count: int) -> str:
+def size_in_words(count: int | None) -> str:
     """Bytes as they are below 10 kB, in MB (10^6) above."""
+    if count is None:
+        return "bytes without a number"
     return f"{count:,} bytes" if count < 10**4 else f"{count / 1e6:,.3f} MB"

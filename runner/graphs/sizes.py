@@ -33,6 +33,10 @@ def complete(graph: Graph, sizes: Mapping[str, int], n_packed: int | None = None
 
 
 def size(term: Term, sizes: Mapping[str, int]) -> int:
+    if isinstance(term, str) and term not in sizes:
+        rule = f"{term} follows from {' and '.join(FOLLOWS[term])}: " if term in FOLLOWS else ""
+        help = f"{rule}name the axis in an input, or write axes: {{{term if not rule else FOLLOWS[term][0]}: ...}}"
+        raise ChunkwiseError(Diagnostic(codes.AXIS_SIZE, f"nothing gives the axis {term} a size", help=help))
     return term if isinstance(term, int) else sizes[term]
 
 

@@ -92,16 +92,18 @@ def check_named(node: Map, named: Named, path: str, owner: Mark) -> list[Diagnos
 
 
 def check_table(node: Map, table: Table, path: str, owner: Mark) -> list[Diagnostic]:
-    errors = []
+    errors, unknown = [], []
     for name, entry in node.entries.items():
         if name in table.keys:
             errors += check(entry.value, table.keys[name].kind, joined(path, name), entry.key.mark)
         else:
-            errors.append(unknown_key(entry.key, table, path, node.entries))
-    errors += [
+            unknown.append(unknown_key(entry.key, table, path, node.entries))
+    # a slip of the pen is one mistake, not a key too many and another one missing
+    there = {*node.entries, *(each.repair.new for each in unknown if each.repair)}
+    errors += unknown + [
         Diagnostic(MISSING_KEY, f"{path or 'the file'} has no key '{name}'", owner, help=f"{name}: {key.doc}")
         for name, key in table.keys.items()
-        if key.required and name not in node.entries
+        if key.required and name not in there
     ]
     return errors + choice_errors(node, table, path, owner) + need_errors(node, table, path)
 

@@ -314,6 +314,13 @@ def test_a_file_that_cannot_be_written(folder, monkeypatch, capsys):
     assert "error[CW601]: --fix cannot write op.yaml: Permission denied" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("path", sorted((Path(__file__).parent / "bad").glob("*.yaml")), ids=lambda path: path.stem)
+def test_no_text_is_too_broken_to_be_looked_at(path, capsys):
+    """What else stands behind is looked for too; it ends with the file's errors, not with a fault of chunkwise."""
+    assert main(["check", str(path), "--diff"]) == 2
+    assert "CW901" not in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name, expected", [
     ("scna", "scan"),
     ("SCAN", "scan"),

@@ -1,7 +1,8 @@
 """Every error code, by number range: its title and the exit code of a command that ends with it.
 
     CW1xx  the text of a file          CW5xx  stage files
-    CW2xx  a pipeline's keys, wiring   CW6xx  how it was called
+    CW2xx  a pipeline's keys, wiring;  CW6xx  how it was called
+           CW24x are warnings
     CW3xx  the types of edges          CW7xx  the machine
     CW4xx  expressions, definition     CW8xx  it ran and failed        CW9xx  chunkwise itself
 

@@ -58,7 +58,7 @@ def rebuilt(facts: Facts, value: Value, later: list[str]) -> Line:
     if facts.budget is not None:
         reason = f"the budget is {size_in_words(facts.budget)}"
         return Line(f"{for_whom}: {reason}", value.mark, f"keeping {name}", (name, *later))
-    mark = entry.recompute_mark if entry else None
+    mark = entry.recompute_mark if entry else value.mark
     return Line(f"{for_whom}: {value.producer} is marked recompute", mark, f"keeping {name}", (name, *later))
 
 

@@ -62,10 +62,10 @@ def check_one(pipeline: str, args) -> tuple[str, int, list[Diagnostic]]:
         found += size_errors(op.whole, complete(op.whole, sizes, len(seqlens) if seqlens is not None else None))
     if found:
         raise ChunkwiseError(*found)
-    return op.spec.name, len(op.whole.nodes), unsupported_sizes(op) + warnings(op)
+    return op.spec.name, len(op.whole.nodes), unsupported_sizes(op) + type_warnings(op)
 
 
-def warnings(op) -> list[Diagnostic]:
+def type_warnings(op) -> list[Diagnostic]:
     """With everything present, with each optional input absent, and with all absent."""
     optional = [entry.name for entry in op.spec.inputs.values() if entry.optional]
     patterns = dict.fromkeys([*(frozenset([name]) for name in optional), frozenset(optional)])

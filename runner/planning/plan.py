@@ -151,7 +151,7 @@ def choose(node: Node, axes, backend: str, device: torch.device) -> tuple[Launch
     if not node.stage.launchers:
         return None, f"{node.stage.name} has no kernel: its reference runs in PyTorch"
     tried = offers(node, axes, device_class(device))
-    refusals = [f"{launcher.name} refused: {reason}" for launcher, reason in tried if reason]
+    refusals = [f"{launcher.name} refused: {reason}" for launcher, reason in tried if reason is not None]
     if len(refusals) < len(tried):
         return tried[-1][0], "; ".join(refusals)
     message = f"{node.id} ({node.stage.name}) has no kernel for these sizes: {'; '.join(refusals)}"

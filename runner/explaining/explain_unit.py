@@ -44,16 +44,15 @@ def wanted_by(facts: Facts, unit: str) -> list[Line]:
 
 def conversions(facts: Facts, unit: str) -> list[Line]:
     """Stages that make the unit from another one or another one from it: used in the file, or only there to use."""
-    used = {node.stage.name: node for node in facts.graph.nodes.values() if node.phase == "forward"}
+    nodes = [node for node in facts.graph.nodes.values() if node.phase == "forward"]
     lines = []
     for stage in facts.op.stages.values():
+        users = [node for node in nodes if node.stage is stage]
         for text in pairs(stage, unit):
-            node = used.get(stage.name)
-            if node:
-                lines.append(Line(f"{node.id} ({stage.name}) converts {text}", node.mark, node.id))
-            else:
-                text = f"{stage.name} converts {text} by its CONTRACT; the file does not use it"
+            lines += [Line(f"{node.id} ({stage.name}) converts {text}", node.mark, node.id) for node in users]
+            if not users:
                 place = StageSource(Path(stage.file)).assignment("CONTRACT")
+                text = f"{stage.name} converts {text} by its CONTRACT; the file does not use it"
                 lines.append(Line(text, place, stage.name))
     return lines
 

@@ -221,10 +221,14 @@ def test_every_code_is_explained():
         assert explain(code).startswith(f"{code}: {CODES[code].title} (exit code {CODES[code].exit})\n\n")
 
 
+WARNINGS = ("CW241", "CW242", "CW243")
+"""Codes that are never an error's."""
+
+
 def test_exit_codes_go_with_their_range():
     assert {code[2]: set() for code in CODES}.keys() == set("123456789")
     for code, entry in CODES.items():
-        assert entry.exit == {"7": 3, "8": 1, "9": 4}.get(code[2], 2)
+        assert entry.exit == (0 if code in WARNINGS else {"7": 3, "8": 1, "9": 4}.get(code[2], 2))
     assert (exit_code([]), exit_code(["CW801"]), exit_code(["CW801", "CW304"]), exit_code(["CW901", "CW101"])) == (
         0,
         1,

@@ -118,7 +118,8 @@ def test_names_of_stages_ports_and_parameters_are_closed(old, new, validator):
 def test_ports_are_described_for_completion():
     schema = pipeline_schema(find_stages())
     stage = schema["properties"]["stages"]["additionalProperties"]
-    branch = next(each for each in stage["allOf"] if each["if"]["properties"]["use"]["const"] == "chunk_local_cumsum")
+    branches = {each["if"]["properties"]["use"]["pattern"]: each for each in stage["allOf"]}
+    branch = branches["^(?:chunk_local_cumsum)$"]
     words = branch["then"]["properties"]["in"]["properties"]["x"]["description"]
     assert words == "B T HV, f32, log_decay/ln/token, <= 0"
     assert branch["then"]["required"] == ["in"]

@@ -690,3 +690,40 @@ def test_inputs_can_be_made_for_the_law_of_a_sum():
     law = _laws.parse("non_increasing(T in chunk)")
     x = _laws.sample(law, torch.randn(2, 50, 3, generator=torch.Generator().manual_seed(0)), ("B", "T", "HV"))
     assert not _laws.violations(law, x, ("B", "T", "HV"), 16).any()
+
+
+def codes_at(*changes, text=OP):
+    """(code, line, what stands there) of every error."""
+    return [(each.code, each.mark.line, each.message) for each in error(*changes, text=text).diagnostics]
+
+
+RAW = ("h: scan.h, g: c.y}", "h: scan.h, g: g}")
+"""A unit that is wrong at out.g, on line 18."""
+
+
+@pytest.mark.parametrize("change, code", [
+    (("use: solve_tril,", "use: solve_trill,"), "CW221"),
+    (("q: q, k: k, v: scan.v_new, h", "q: q, k: k, vv: scan.v_new, h"), "CW222"),
+    (("beta: beta, g: c.y", "beta: bta, g: c.y"), "CW223"),
+    (("k: k, beta: beta, g: c.y", "k: k, g: c.y"), "CW224"),
+    (("w: wy.w, u: wy.u, g", "w: wy.w, u: scan.v_new, g"), "CW226"),
+    (("with: {scale: scale}", "with: {scal: scale}"), "CW227"),
+    ((", with: {scale: scale}", ""), "CW228"),
+    (("scale: K ** -0.5", "scale: D ** -0.5"), "CW402"),
+], ids=["stage", "port", "source", "open port", "cycle", "parameter", "no parameter", "expression"])  # fmt: skip
+def test_an_error_of_wiring_hides_no_wrong_unit(change, code):
+    """Not elsewhere, and not at another edge of the very same entry."""
+    found = codes_at(change, RAW)
+    assert code in {each for each, _, _ in found}
+    assert ("CW304", 18, "unit mismatch at out.g") in found
+    assert {each for each, _, _ in found} == {code, "CW304"}
+
+
+def test_a_port_that_is_misspelt_is_no_reason_for_another_error():
+    """wy.g is not bound; the gated matrix at wy.Ai is no error for all that."""
+    assert codes_at(("Ai: solve.Ai, g: c.y", "Ai: solve.Ai, gg: c.y")) == [("CW222", 16, "recompute_w_u has no input gg")]
+
+
+def test_after_a_wrong_parameter_the_types_go_on():
+    parameter = ("initial_state: S0}}", "initial_state: S0}, with: {eps: 1}}")
+    assert [code for code, _, _ in codes_at(parameter, ("v: scan.v_new, h", "v: scan.h, h"))] == ["CW227", "CW301", "CW304"]

@@ -6,7 +6,9 @@ import torch
 
 from ..calling.function import Op, load
 from ..diagnostics import codes
-from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..diagnostics.errors import ChunkwiseError, Diagnostic, by_place
+from ..fixing.fix_file import Fixed, fix_file, hidden_behind
+from ..graphs.check_warnings import warnings_of
 from ..graphs.flops import require_flops
 from ..reporting.outcome import Outcome
 from ..verification.oracle import number_errors
@@ -23,20 +25,26 @@ def arguments(parser) -> None:
     )
     parser.add_argument("--workload", metavar="NAME", help="the same, for a named workload")
     parser.add_argument("--seqlens", metavar="100,0,28", help="the same, for packed sequences")
+    repair = parser.add_mutually_exclusive_group()
+    repair.add_argument("--fix", action="store_true", help="repair what has one certain repair, show the difference")
+    repair.add_argument("--diff", action="store_true", help="show what --fix would write, and write nothing")
     stage_folders(parser)
 
 
 def execute(args) -> Outcome:
     found, lines, documents = [], [], []
     for pipeline in args.pipelines:
+        fixes: dict = {}
         try:
+            if args.fix or args.diff:
+                fixes = fixed_document(fix_file(pipeline, args.stages, write=args.fix), lines)
             name, stages, warnings = check_one(pipeline, args)
             found += warnings
             lines.append(f"{name}: ok, {stages} stages")
-            documents.append({"pipeline": name, "ok": True, "stages": stages})
+            documents.append({"pipeline": name, "ok": True, "stages": stages, **fixes})
         except ChunkwiseError as error:
-            found += error.diagnostics
-            documents.append({"pipeline": str(pipeline), "ok": False})
+            found += by_place([*error.diagnostics, *hidden_behind(pipeline, args.stages, error.diagnostics)])
+            documents.append({"pipeline": str(pipeline), "ok": False, **fixes})
     errors = [each for each in found if not each.warning]
     warnings = [each for each in found if each.warning]
     document = {"pipelines": documents}
@@ -46,12 +54,25 @@ def execute(args) -> Outcome:
     return Outcome(document, lines, (), warnings)
 
 
+def fixed_document(fixed: Fixed, lines: list[str]) -> dict:
+    """What --fix did to a file, for the JSON; as text, onto lines."""
+    lines += [*fixed.diff, fixed.note]
+    return {"fixed": fixed.written, "diff": list(fixed.diff), "note": fixed.note}
+
+
 def check_one(pipeline: str, args) -> tuple[str, int, list[Diagnostic]]:
     axes, seqlens = read_axes(args.axes), read_seqlens(args.seqlens)
     op = fixed_axes(load(pipeline, stages=args.stages), axes)
     if args.axes or args.workload or seqlens is not None:
         try_sizes(op, input_sizes(op.whole, workload(args.workload, "cpu"), axes, seqlens), seqlens)
-    return op.spec.name, len(op.whole.nodes), unsupported_sizes(op)
+    return op.spec.name, len(op.whole.nodes), unsupported_sizes(op) + type_warnings(op)
+
+
+def type_warnings(op: Op) -> list[Diagnostic]:
+    """With everything present, with each optional input absent, and with all absent."""
+    optional = [entry.name for entry in op.spec.inputs.values() if entry.optional]
+    patterns = dict.fromkeys([*(frozenset([name]) for name in optional), frozenset(optional)])
+    return warnings_of(op.whole, [op.graph(pattern) for pattern in patterns if pattern])
 
 
 def try_sizes(op: Op, sizes: Mapping[str, int], seqlens: Sequence[int] | None) -> None:

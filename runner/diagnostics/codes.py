@@ -1,7 +1,8 @@
 """Every error code, by number range: its title and the exit code of a command that ends with it.
 
     CW1xx  the text of a file          CW5xx  stage files
-    CW2xx  a pipeline's keys, wiring   CW6xx  how it was called
+    CW2xx  a pipeline's keys, wiring;  CW6xx  how it was called
+           CW24x are warnings
     CW3xx  the types of edges          CW7xx  the machine
     CW4xx  expressions, definition     CW8xx  it ran and failed        CW9xx  chunkwise itself
 
@@ -12,8 +13,9 @@ Numbers are never given twice: a code that goes out of use stays out of use. The
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-FAILED, REFUSED, ENVIRONMENT, BROKEN = 1, 2, 3, 4
-"""Exit codes: ran and failed; usage, file or contract error; machine or back end missing; a fault of chunkwise."""
+PASSED, FAILED, REFUSED, ENVIRONMENT, BROKEN = 0, 1, 2, 3, 4
+"""Exit codes: nothing but warnings; ran and failed; usage, file or contract error; machine or back end missing; a
+fault of chunkwise."""
 
 NO_FILE = "CW101"
 ENCODING = "CW102"
@@ -47,6 +49,10 @@ UNKNOWN_PARAM = "CW227"
 MISSING_PARAM = "CW228"
 UNUSED_INPUT = "CW229"
 NO_GRADIENT = "CW230"
+
+UNREAD_OUTPUT = "CW241"
+GRADIENT_FALLBACK = "CW242"
+UNFIXED_AXIS = "CW243"
 
 SHAPE = "CW301"
 DTYPE = "CW302"
@@ -132,6 +138,9 @@ CODES = {
     MISSING_PARAM: Code("parameter not bound", REFUSED),
     UNUSED_INPUT: Code("unused input", REFUSED),
     NO_GRADIENT: Code("gradient that no stage gives", REFUSED),
+    UNREAD_OUTPUT: Code("output that nothing reads", PASSED),
+    GRADIENT_FALLBACK: Code("gradient by autograd through a reference", PASSED),
+    UNFIXED_AXIS: Code("axis that no input fixes", PASSED),
     SHAPE: Code("shape mismatch", REFUSED),
     DTYPE: Code("dtype mismatch", REFUSED),
     LAYOUT: Code("layout mismatch", REFUSED),

@@ -15,11 +15,35 @@ class Note:
 
 
 @dataclass(frozen=True)
+class Replace:
+    """A certain repair: the text new in place of old, which stands at mark."""
+
+    mark: Mark
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class Convert:
+    """A certain repair of an edge: its source, which stands at mark, goes through a stage entry of its own first.
+
+    The entry is ``{use: use, in: {takes: source}}``, and the edge reads its output ``gives``.
+    """
+
+    mark: Mark
+    source: str
+    use: str
+    takes: str
+    gives: str
+
+
+@dataclass(frozen=True)
 class Diagnostic:
     """One error or warning. code: a key of ``codes.CODES``, which also fixes the exit code.
 
     label: a few words to stand right of the caret.
     warning: shown as a warning; it stops nothing and does not count for the exit code.
+    repair: what ``check --fix`` does about it, where one repair alone is possible.
     """
 
     code: str
@@ -29,6 +53,7 @@ class Diagnostic:
     help: str | None = None
     label: str | None = None
     warning: bool = False
+    repair: Replace | Convert | None = None
 
 
 def quoted(text: object, longest: int = 60) -> str:

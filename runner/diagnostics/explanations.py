@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from textwrap import fill
 
 from . import codes
+from .warning_texts import WARNINGS
 
 WIDTH = 100
 
@@ -26,7 +27,8 @@ def explain(code: str) -> str:
 
 
 # fmt: off
-EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
+EXPLANATIONS = {code: Explanation(*texts) for code, texts in sorted({
+    **WARNINGS,
     codes.NO_FILE: (
         "The path does not lead to a file that can be read.",
         "chunkwise check pipelines/gated_dleta.yaml",
@@ -398,4 +400,4 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
         "error[CW901]: ...",
         "Please report it with the command, the file and the text below the message.",
     ),
-}.items()}
+}.items())}

@@ -21,9 +21,8 @@ def build_graph(spec: PipelineSpec, stages: Mapping[str, Stage], absent: frozens
     found, broken = wiring_errors(spec, stages)
     found += expression_errors(spec)
     builder = Builder(spec, stages, absent, broken)
-    if not any(each.code == codes.CYCLE for each in found):
-        for stage_id in run_order(spec):
-            builder.add(spec.stages[stage_id])
+    for stage_id in run_order(spec):
+        builder.add(spec.stages[stage_id])
     found += builder.found
     graph = builder.graph()
     found = found or mutation_errors(graph)
@@ -77,12 +76,16 @@ class Builder:
         self.broken = set(broken)
 
     def add(self, entry: StageSpec) -> None:
-        if entry.id in self.broken:
+        stage = self.stages.get(entry.use)
+        if stage is None:
             return
-        stage, sources = self.stages[entry.use], {edge.port: edge.source for edge in entry.edges}
+        sources = {edge.port: edge.source for edge in entry.edges}
         bound = {port: self.values.get(sources.get(port)) for port in stage.contract.inputs}
-        unknown = {port for port, source in sources.items() if source.partition(".")[0] in self.broken}
-        if unknown:
+        unknown = {port for port, source in sources.items() if self.is_unknown(source)}
+        if sources.keys() - stage.contract.inputs:
+            # a port that is misspelt leaves another one open, of which nothing is known
+            unknown |= stage.contract.inputs.keys() - sources.keys()
+        if entry.id in self.broken or unknown:
             self.broken.add(entry.id)
             self.found += match_stage(entry, stage, bound, unknown, self.spec.stages, self.stages)[1]
             return
@@ -100,6 +103,16 @@ class Builder:
             return
         self.values.update({value.name: value for value in outputs.values()})
         self.nodes[entry.id] = node_of(entry, stage, bound, outputs, bindings)
+
+    def is_unknown(self, source: str) -> bool:
+        """Whether a source has no type because something is wrong with it, not because it is absent."""
+        head, _, port = source.partition(".")
+        entry = self.spec.stages.get(head)
+        if source in self.spec.inputs:
+            return False
+        if entry is None or not port or head in self.broken:
+            return True
+        return port not in self.stages[entry.use].contract.outputs
 
     def chunk_length_errors(self, entry: StageSpec, stage: Stage, bindings: Bindings) -> list[Diagnostic]:
         if "C" not in stage.axis_names or bindings.axes.get("C", "C") != "C" or "C" in self.spec.axes:
@@ -130,5 +143,8 @@ def node_of(entry: StageSpec, stage: Stage, bound, outputs, bindings: Bindings) 
         params=params,
         mark=entry.mark,
         recompute=entry.recompute,
-        bound_by={axis: text for axis, (text, _) in bindings.axis_edges.items()},
+        bound_by=dict(bindings.axis_edges),
+        units=dict(bindings.variables),
+        units_by=dict(bindings.variable_edges),
+        edge_marks={edge.port: edge.source_mark for edge in entry.edges},
     )

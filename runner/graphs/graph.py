@@ -45,11 +45,26 @@ class Value:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """What first fixed an axis or a unit variable of a stage.
+
+    text: an edge in words, ``scan.k from k``, or a port that is bound or absent. mark: where that is written.
+    port: the stage's port. value: the value that it reads, None where the port's presence says enough.
+    """
+
+    text: str
+    mark: Mark | None
+    port: str
+    value: str | None = None
+
+
+@dataclass(frozen=True)
 class Node:
     """A stage at its place. inputs: port -> value name, or None when absent. outputs: port -> value name.
 
     axes: the stage's axis -> the pipeline's. params: name -> expression text over the pipeline's params and axes,
-    or a number. bound_by: axis of the stage -> the edge that fixed it, as text. replaces: the nodes of the file whose
+    or a number. bound_by: axis of the stage -> the edge that fixed it. units: unit variable of the stage -> its value,
+    units_by: what fixed it. edge_marks: input port -> where its edge is written. replaces: the nodes of the file whose
     work it does, where a rewrite put it there.
     """
 
@@ -62,7 +77,10 @@ class Node:
     mark: Mark | None
     phase: str = "forward"
     recompute: bool = False
-    bound_by: Mapping[str, str] = field(default_factory=dict)
+    bound_by: Mapping[str, Origin] = field(default_factory=dict)
+    units: Mapping[str, str | None] = field(default_factory=dict)
+    units_by: Mapping[str, Origin] = field(default_factory=dict)
+    edge_marks: Mapping[str, Mark] = field(default_factory=dict)
     replaces: tuple[str, ...] = ()
 
 

@@ -10,6 +10,9 @@ from ..diagnostics.marks import Mark
 from ..expression import ExpressionError, evaluate_number, names_in, parse_expression
 from .graph import Graph, Node, Term
 
+FOLLOWS = {"N": ("B",), "NT": ("T", "C")}
+"""Axes that complete() computes, each with what it follows from."""
+
 
 def chunk_slots(sizes: Mapping[str, int], packed: bool) -> int:
     """NT: ceil(T / C), or for packed sequences a capacity that holds for any lengths."""
@@ -30,6 +33,10 @@ def complete(graph: Graph, sizes: Mapping[str, int], n_packed: int | None = None
 
 
 def size(term: Term, sizes: Mapping[str, int]) -> int:
+    if isinstance(term, str) and term not in sizes:
+        rule = f"{term} follows from {' and '.join(FOLLOWS[term])}: " if term in FOLLOWS else ""
+        help = f"{rule}name the axis in an input, or write axes: {{{term if not rule else FOLLOWS[term][0]}: ...}}"
+        raise ChunkwiseError(Diagnostic(codes.AXIS_SIZE, f"nothing gives the axis {term} a size", help=help))
     return term if isinstance(term, int) else sizes[term]
 
 
@@ -88,7 +95,7 @@ def broken(text: str, names: Mapping[str, int]) -> str | None:
 
 def requirement_error(node: Node, text: str, why: str, names: Mapping[str, int]) -> Diagnostic:
     notes = tuple(
-        Note(f"{axis} = {names[axis]} through {node.bound_by[axis]}")
+        Note(f"{axis} = {names[axis]} through {node.bound_by[axis].text}")
         for axis in sorted(names_in(parse_expression(text)))
         if axis in node.bound_by
     )

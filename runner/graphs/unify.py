@@ -13,12 +13,12 @@ from ...stages import _laws
 from ...stages._contract import Port
 from ...stages._units import UNITS
 from ..diagnostics import codes
-from ..diagnostics.errors import Diagnostic, Note
-from ..diagnostics.marks import Mark
+from ..diagnostics.errors import Convert, Diagnostic, Note, Replace
 from ..loading.spec import StageSpec
 from ..stage_files.stage_checks import GLOBAL_AXES
 from ..stage_files.stage_library import Stage
-from .graph import Term, Value
+from .conversions import Conversion, conversions, in_place
+from .graph import Origin, Term, Value
 
 
 @dataclass
@@ -26,9 +26,9 @@ class Bindings:
     """What the edges of one stage have fixed so far; each with the edge that did it."""
 
     axes: dict[str, Term] = field(default_factory=dict)
-    axis_edges: dict[str, tuple[str, Mark | None]] = field(default_factory=dict)
+    axis_edges: dict[str, Origin] = field(default_factory=dict)
     variables: dict[str, str | None] = field(default_factory=dict)
-    variable_edges: dict[str, tuple[str, Mark | None]] = field(default_factory=dict)
+    variable_edges: dict[str, Origin] = field(default_factory=dict)
 
 
 def written(terms) -> str:
@@ -52,20 +52,25 @@ def match_axes(edge: str, mark, port: Port, value: Value, bindings: Bindings) ->
         for axis in port.axes:
             if axis not in bindings.axes and not axis.isdigit():
                 bindings.axes[axis] = trial[axis]
-                bindings.axis_edges[axis] = (f"{edge} from {value.name}", mark)
+                bindings.axis_edges[axis] = origin(edge, mark, value)
         return []
     known = [trial.get(axis, axis) for axis in port.axes]
     swapped = sorted(map(str, known)) == sorted(map(str, value.axes))
+    first = bindings.axis_edges
     notes = [
-        Note(f"axis {axis} was first fixed to {wanted} by {bindings.axis_edges[axis][0]}", bindings.axis_edges[axis][1])
+        Note(f"axis {axis} was first fixed to {wanted} by {first[axis].text}", first[axis].mark)
         for axis, wanted, _ in clashes
-        if axis in bindings.axis_edges
+        if axis in first
     ]
     label = f"expected [{written(known)}], got [{written(value.axes)}]"
     if swapped:
         help = "the axes are the same, their order is not"
         return [Diagnostic(codes.LAYOUT, f"layout mismatch at {edge}", mark, (*notes, here), help, label)]
     return [Diagnostic(codes.SHAPE, f"shape mismatch at {edge}", mark, (*notes, here), label=label)]
+
+
+def origin(edge: str, mark, value: Value) -> Origin:
+    return Origin(f"{edge} from {value.name}", mark, edge.partition(".")[2], value.name)
 
 
 def match_dtype(edge: str, mark, port: Port, value: Value) -> list[Diagnostic]:
@@ -107,13 +112,13 @@ def match_unit(
     free = re.findall(r"\{(\w+)\}", pattern or "")
     if free and pattern == f"{{{free[0]}}}":
         bindings.variables[free[0]] = value.unit
-        bindings.variable_edges[free[0]] = (f"{edge} from {value.name}", mark)
+        bindings.variable_edges[free[0]] = origin(edge, mark, value)
         return []
     if free and value.unit is not None:
         shape = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^/]+)", re.escape(pattern))
         if found := re.fullmatch(shape, value.unit):
             bindings.variables.update(found.groupdict())
-            bindings.variable_edges.update({name: (f"{edge} from {value.name}", mark) for name in found.groupdict()})
+            bindings.variable_edges.update(dict.fromkeys(found.groupdict(), origin(edge, mark, value)))
             return []
     wanted = re.sub(r"\{\w+\}", "...", pattern) if pattern else "no unit"
     label = f"expected {wanted}, got {value.unit or 'no unit'}"
@@ -122,10 +127,11 @@ def match_unit(
     notes.append(Note(f"{value.name} {verb} here", value.mark_of("unit")))
     for name in re.findall(r"\{(\w+)\}", port.unit or ""):
         if name in bindings.variable_edges:
-            text, first = bindings.variable_edges[name]
-            notes.append(Note(f"{name} was first fixed to {bindings.variables[name]} by {text}", first))
-    help = conversion_help(value, pattern, entries, stages) or unit_help(value, pattern)
-    return [Diagnostic(codes.UNIT, f"unit mismatch at {edge}", mark, tuple(notes), help, label)]
+            first = bindings.variable_edges[name]
+            notes.append(Note(f"{name} was first fixed to {bindings.variables[name]} by {first.text}", first.mark))
+    help, repair = conversion(mark, value, conversions(value, port, pattern, stages), entries)
+    help = help or unit_help(value, pattern)
+    return [Diagnostic(codes.UNIT, f"unit mismatch at {edge}", mark, tuple(notes), help, label, repair=repair)]
 
 
 def unit_help(value: Value, wanted: str | None) -> str | None:
@@ -135,29 +141,22 @@ def unit_help(value: Value, wanted: str | None) -> str | None:
     return f"declare the input {value.name} with unit: {wanted}, if its numbers are that"
 
 
-def conversion_help(
-    value: Value, wanted: str | None, entries: Mapping[str, StageSpec], stages: Mapping[str, Stage]
-) -> str | None:
-    """Name the stage that turns the unit into the wanted one, and the entry of the file that does so already."""
-    got = value.unit
-    converters = [
-        (stage.name, taken, given)
-        for stage in stages.values()
-        for taken, source in stage.contract.inputs.items()
-        for given, result in stage.contract.outputs.items()
-        if source.unit == got
-        and result.unit == wanted
-        and got
-        and wanted
-        and all(other == taken or port.optional for other, port in stage.contract.inputs.items())
-    ]
-    if not converters:
-        return None
-    name, taken, given = converters[0]
-    for entry in entries.values():
-        if entry.use == name and (taken, value.name) in {(edge.port, edge.source) for edge in entry.edges}:
-            return f"{entry.id} ({name}) converts it: read {entry.id}.{given}"
-    return f"{name} converts it: add a stage {{use: {name}, in: {{{taken}: {value.name}}}}} and read its {given}"
+def conversion(
+    mark, value: Value, found: list[Conversion], entries: Mapping[str, StageSpec]
+) -> tuple[str | None, Replace | Convert | None]:
+    """Help that names a stage that converts the unit, or the entry of the file that does so already; and the repair,
+    where that is the only one."""
+    if not found:
+        return None, None
+    if there := in_place(found, value.name, entries):
+        id, best = there
+        right = f"{id}.{best.gives}"
+        return f"{id} ({best.stage.name}) converts it: read {right}", mark and Replace(mark, value.name, right)
+    best = found[0]
+    name, edges = best.stage.name, f"{{{best.takes}: {value.name}}}"
+    help = f"{name} converts it: add a stage {{use: {name}, in: {edges}}} and read its {best.gives}"
+    only = mark is not None and len(found) == 1
+    return help, Convert(mark, value.name, name, best.takes, best.gives) if only else None
 
 
 def rename_axis(law: _laws.Law, axes: Mapping[str, Term]) -> _laws.Law:
@@ -225,7 +224,8 @@ def match_stage(
     for name, (port, present, absent) in stage.contract.presence.items():
         there = bound.get(port) is not None or port in unknown
         bindings.variables[name] = present if there else absent
-        bindings.variable_edges[name] = (f"{spec.id}.{port} being {'bound' if there else 'absent'}", spec.mark)
+        words = f"{spec.id}.{port} being {'bound' if there else 'absent'}"
+        bindings.variable_edges[name] = Origin(words, spec.mark, port)
     marks = {edge.port: edge.source_mark for edge in spec.edges}
     edges = {name: (port, bound[name]) for name, port in stage.contract.inputs.items() if bound.get(name) is not None}
     found = []

@@ -6,8 +6,8 @@ import networkx as nx
 
 from ...stages._contract import Port
 from ..diagnostics import codes
-from ..diagnostics.errors import Diagnostic, Note
-from ..diagnostics.hints import nearest
+from ..diagnostics.errors import Diagnostic, Note, Replace
+from ..diagnostics.hints import meant, nearest
 from ..loading.spec import EdgeSpec, PipelineSpec, StageSpec
 from ..stage_files.stage_library import Stage
 
@@ -17,19 +17,27 @@ def did_you_mean(name: str, names) -> str | None:
     return f"did you mean {close}?" if close else None
 
 
+def slip(mark, name: str, names) -> Replace | None:
+    """The repair of a misspelt name that can mean one of names alone."""
+    right = meant(name, names)
+    return Replace(mark, name, right) if right else None
+
+
 def wiring_errors(spec: PipelineSpec, stages: Mapping[str, Stage]) -> tuple[list[Diagnostic], set[str]]:
     """Every name that means nothing, every required port left open, every cycle and every part that is not used;
-    and the stage entries that are not wired well enough for their types to be checked."""
+    and the stage entries of which an edge means nothing, so that what they give is not known."""
     found, broken = [], set()
     for entry in spec.stages.values():
         wrong = use_errors(spec, entry, stages)
         for edge in entry.edges:
             wrong += source_errors(spec, stages, edge.source, edge.source_mark)
         found += wrong
-        broken |= {entry.id} if wrong else set()
+        # a parameter that is wrong leaves the types of the edges as they are
+        broken |= {entry.id} if {each.code for each in wrong} - {codes.UNKNOWN_PARAM, codes.MISSING_PARAM} else set()
     for output in spec.outputs.values():
         found += source_errors(spec, stages, output.source, output.source_mark)
     loops = cycle_errors(spec)
+    broken |= in_or_after_cycles(dependencies(spec))
     if not found and not loops:
         found += unused_errors(spec)
     return found + loops, broken
@@ -39,16 +47,19 @@ def use_errors(spec: PipelineSpec, stage_spec: StageSpec, stages: Mapping[str, S
     stage = stages.get(stage_spec.use)
     if stage is None:
         help = did_you_mean(stage_spec.use, stages) or "`chunkwise list` names every stage; --stages DIR adds your own"
-        return [Diagnostic(codes.UNKNOWN_STAGE, f"there is no stage {stage_spec.use}", stage_spec.use_mark, help=help)]
+        message, mark = f"there is no stage {stage_spec.use}", stage_spec.use_mark
+        repair = slip(mark, stage_spec.use, stages)
+        return [Diagnostic(codes.UNKNOWN_STAGE, message, mark, help=help, repair=repair)]
     contract, found, bound = stage.contract, [], {edge.port for edge in stage_spec.edges}
     for edge in stage_spec.edges:
         if edge.port not in contract.inputs:
             # a slip of the pen is one mistake, not a port too many and another one left open
-            meant = nearest(edge.port, [name for name in contract.inputs if name not in bound])
-            bound |= {meant} if meant else set()
-            help = f"did you mean {meant}?" if meant else f"its inputs are {', '.join(contract.inputs)}"
-            message = f"{stage.name} has no input {edge.port}"
-            found.append(Diagnostic(codes.UNKNOWN_PORT, message, edge.port_mark, help=help))
+            free = [name for name in contract.inputs if name not in bound]
+            near = nearest(edge.port, free)
+            bound |= {near} if near else set()
+            help = f"did you mean {near}?" if near else f"its inputs are {', '.join(contract.inputs)}"
+            message, repair = f"{stage.name} has no input {edge.port}", slip(edge.port_mark, edge.port, free)
+            found.append(Diagnostic(codes.UNKNOWN_PORT, message, edge.port_mark, help=help, repair=repair))
     for name, port in contract.inputs.items():
         if name not in bound and not port.optional:
             message = f"{stage_spec.id} does not bind {name}, which {stage.name} requires"
@@ -57,12 +68,13 @@ def use_errors(spec: PipelineSpec, stage_spec: StageSpec, stages: Mapping[str, S
     given = set(stage_spec.params)
     for name, written in stage_spec.params.items():
         if name not in contract.params:
-            meant = nearest(name, [each for each in contract.params if each not in given])
-            given |= {meant} if meant else set()
+            free = [each for each in contract.params if each not in given]
+            near = nearest(name, free)
+            given |= {near} if near else set()
             known = f"its parameters are {', '.join(contract.params)}" if contract.params else "it takes none"
-            help = f"did you mean {meant}?" if meant else known
-            message = f"{stage.name} has no parameter {name}"
-            found.append(Diagnostic(codes.UNKNOWN_PARAM, message, written.key_mark, help=help))
+            help = f"did you mean {near}?" if near else known
+            message, repair = f"{stage.name} has no parameter {name}", slip(written.key_mark, name, free)
+            found.append(Diagnostic(codes.UNKNOWN_PARAM, message, written.key_mark, help=help, repair=repair))
     for name, default in contract.params.items():
         if default is None and name not in given:
             message = f"{stage_spec.id} does not bind the parameter {name} of {stage.name}"
@@ -93,20 +105,31 @@ def source_errors(spec: PipelineSpec, stages: Mapping[str, Stage], source: str, 
         return []
     stage_id, _, port = source.partition(".")
     if not port:
-        help = did_you_mean(source, [*spec.inputs, *spec.stages]) or "an edge comes from an input or from STAGE.PORT"
-        if source in spec.stages and spec.stages[source].use in stages:
-            outputs = stages[spec.stages[source].use].contract.outputs
-            help = f"{source} is a stage: write {' or '.join(f'{source}.{name}' for name in outputs)}"
-        return [Diagnostic(codes.UNKNOWN_SOURCE, f"there is no input {source}", mark, help=help)]
+        return [unknown_input(spec, stages, source, mark)]
     if stage_id not in spec.stages:
         help = did_you_mean(stage_id, spec.stages) or f"the entries of stages are {', '.join(spec.stages)}"
-        return [Diagnostic(codes.UNKNOWN_SOURCE, f"there is no stage entry {stage_id}", mark, help=help)]
+        right = meant(stage_id, spec.stages)
+        repair = Replace(mark, source, f"{right}.{port}") if right else None
+        message = f"there is no stage entry {stage_id}"
+        return [Diagnostic(codes.UNKNOWN_SOURCE, message, mark, help=help, repair=repair)]
     stage = stages.get(spec.stages[stage_id].use)
     if stage is not None and port not in stage.contract.outputs:
         help = did_you_mean(port, stage.contract.outputs) or f"its outputs are {', '.join(stage.contract.outputs)}"
-        message = f"{stage_id} ({stage.name}) has no output {port}"
-        return [Diagnostic(codes.UNKNOWN_PORT, message, mark, help=help)]
+        message, right = f"{stage_id} ({stage.name}) has no output {port}", meant(port, stage.contract.outputs)
+        repair = Replace(mark, source, f"{stage_id}.{right}") if right else None
+        return [Diagnostic(codes.UNKNOWN_PORT, message, mark, help=help, repair=repair)]
     return []
+
+
+def unknown_input(spec: PipelineSpec, stages: Mapping[str, Stage], source: str, mark) -> Diagnostic:
+    """A source without a port that is no input: a stage entry that lacks its port, or a name that is misspelt."""
+    help = did_you_mean(source, [*spec.inputs, *spec.stages]) or "an edge comes from an input or from STAGE.PORT"
+    repair = slip(mark, source, spec.inputs)
+    if source in spec.stages and spec.stages[source].use in stages:
+        outputs = [f"{source}.{name}" for name in stages[spec.stages[source].use].contract.outputs]
+        help = f"{source} is a stage: write {' or '.join(outputs)}"
+        repair = Replace(mark, source, outputs[0]) if len(outputs) == 1 else None
+    return Diagnostic(codes.UNKNOWN_SOURCE, f"there is no input {source}", mark, help=help, repair=repair)
 
 
 def dependencies(spec: PipelineSpec) -> nx.DiGraph:
@@ -153,10 +176,19 @@ def cycle_error(graph: nx.DiGraph, cycle: list[str]) -> Diagnostic:
     )
 
 
+def in_or_after_cycles(graph: nx.DiGraph) -> set[str]:
+    """Stage entries that wait for each other, and those that wait for them."""
+    knots = [knot for knot in nx.strongly_connected_components(graph) if len(knot) > 1]
+    inside = set().union(*knots) | set(nx.nodes_with_selfloops(graph))
+    return inside.union(*(nx.descendants(graph, name) for name in inside))
+
+
 def run_order(spec: PipelineSpec) -> list[str]:
-    """Topological order; where edges leave it open, the file's order decides."""
-    place = {name: index for index, name in enumerate(spec.stages)}
-    return list(nx.lexicographical_topological_sort(dependencies(spec), key=place.__getitem__))
+    """Topological order; where edges leave it open, the file's order decides. What no order fits stands at the end."""
+    graph, place = dependencies(spec), {name: index for index, name in enumerate(spec.stages)}
+    stuck = in_or_after_cycles(graph)
+    order = nx.lexicographical_topological_sort(graph.subgraph(set(graph) - stuck), key=place.__getitem__)
+    return [*order, *(name for name in spec.stages if name in stuck)]
 
 
 def unused_errors(spec: PipelineSpec) -> list[Diagnostic]:

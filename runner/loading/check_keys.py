@@ -2,10 +2,11 @@
 
 import math
 import re
+from collections.abc import Collection, Iterable
 
 from ..diagnostics.codes import EMPTY, KEYS_CLASH, MISSING_KEY, UNKNOWN_KEY, WRONG_KIND
-from ..diagnostics.errors import Diagnostic, Note, quoted
-from ..diagnostics.hints import nearest
+from ..diagnostics.errors import Diagnostic, Note, Replace, quoted
+from ..diagnostics.hints import meant, nearest
 from ..diagnostics.marks import Mark
 from .spec_keys import NAME, Flag, Key, Kind, Many, Named, Rule, Table
 from .yaml_nodes import List, Map, Node, Scalar
@@ -64,7 +65,8 @@ def text_errors(node: Scalar, rule: Rule, path: str) -> list[Diagnostic]:
     if rule.choices is not None and text not in rule.choices:
         near = nearest(text, rule.choices)
         help = f"did you mean {near}?" if near else "one of " + ", ".join(rule.choices)
-        return [Diagnostic(rule.code, f"{path}: {quoted(text)} is not {rule.words}", node.mark, help=help)]
+        message, repair = f"{path}: {quoted(text)} is not {rule.words}", slip(node, rule.choices)
+        return [Diagnostic(rule.code, message, node.mark, help=help, repair=repair)]
     fits = re.fullmatch(rule.pattern, text) if rule.pattern else text.strip()
     if not fits or text in rule.refused or (rule.parse and rule.parse(text) is None):
         return [Diagnostic(rule.code, f"{path}: {quoted(text)} is not {rule.words}", node.mark, help=rule_help(rule))]
@@ -102,16 +104,18 @@ def check_named(node: Map, named: Named, path: str, owner: Mark) -> list[Diagnos
 
 
 def check_table(node: Map, table: Table, path: str, owner: Mark) -> list[Diagnostic]:
-    errors = []
+    errors, unknown = [], []
     for name, entry in node.entries.items():
         if name in table.keys:
             errors += check(entry.value, table.keys[name].kind, joined(path, name), entry.key.mark)
         else:
-            errors.append(unknown_key(entry.key, table, path))
-    errors += [
+            unknown.append(unknown_key(entry.key, table, path, node.entries))
+    # a slip of the pen is one mistake, not a key too many and another one missing
+    there = {*node.entries, *(each.repair.new for each in unknown if each.repair)}
+    errors += unknown + [
         Diagnostic(MISSING_KEY, f"{path or 'the file'} has no key '{name}'", owner, help=key_help(name, key))
         for name, key in table.keys.items()
-        if key.required and name not in node.entries
+        if key.required and name not in there
     ]
     return errors + choice_errors(node, table, path, owner) + need_errors(node, table, path)
 
@@ -122,11 +126,19 @@ def key_help(name: str, key: Key) -> str:
     return f"add {name}: {next(iter(choices))}" if choices and len(choices) == 1 else f"{name}: {key.doc}"
 
 
-def unknown_key(key: Scalar, table: Table, path: str) -> Diagnostic:
+def unknown_key(key: Scalar, table: Table, path: str, beside: Collection[str]) -> Diagnostic:
+    """beside: the keys of the same mapping, which it cannot be meant for."""
     near = nearest(key.text, table.keys)
+    repair = slip(key, [name for name in table.keys if name not in beside])
     help = f"did you mean {near}?" if near else "the keys here are " + ", ".join(table.keys)
     message = f"unknown key {quoted(key.text)}" + (f" in {path}" if path else "")
-    return Diagnostic(UNKNOWN_KEY, message, key.mark, help=help)
+    return Diagnostic(UNKNOWN_KEY, message, key.mark, help=help, repair=repair)
+
+
+def slip(node: Scalar, names: Iterable[str]) -> Replace | None:
+    """The repair of a misspelt text that can mean one of names alone."""
+    right = meant(node.text, names)
+    return Replace(node.mark, node.text, right) if right and node.verbatim else None
 
 
 def choice_errors(node: Map, table: Table, path: str, owner: Mark) -> list[Diagnostic]:

@@ -156,6 +156,7 @@ def stage_spec(entry: Entry) -> StageSpec:
         edges=tuple(edges),
         params=written_map(entry.value, "with"),
         recompute=flag(keys, "recompute"),
+        recompute_mark=keys["recompute"].key.mark if "recompute" in keys else None,
     )
 
 

@@ -88,6 +88,8 @@ def of_table(table: Table, stages: Mapping[str, Stage]) -> dict:
     if table is STAGE:
         names = {"enum": list(stages), "enumDescriptions": [stage.doc for stage in stages.values()]}
         schema["properties"]["use"] |= names
+        for name in ("in", "with"):  # what belongs there stands with each stage: editors offer its names alone
+            schema["properties"][name] = {"description": table.keys[name].doc, "type": "object"}
         schema["allOf"] = [of_stage(stage) for stage in stages.values()]
     return schema
 
@@ -97,23 +99,30 @@ def of_key(key: Key, stages: Mapping[str, Stage]) -> dict:
 
 
 def of_stage(stage: Stage) -> dict:
-    """Where ``use`` names this stage, ``in`` has its ports and ``with`` its parameters."""
+    """Where ``use`` names this stage, ``in`` has its ports and ``with`` its parameters.
+
+    The name stands as a pattern: where a const stands, editors offer for chunk_o the ports of chunk_o_k too.
+    """
     contract = stage.contract
     required = [name for name, port in contract.inputs.items() if not port.optional]
     unset = [name for name, default in contract.params.items() if default is None]
+    ports = {name: port_words(port) for name, port in contract.inputs.items()}
+    params = {name: param_words(contract, name) for name in contract.params}
     then = {
         "properties": {
-            "in": closed({name: port_words(port) for name, port in contract.inputs.items()}, required),
-            "with": closed({name: param_words(contract, name) for name in contract.params}, unset),
+            "in": closed(f"ports of {stage.name}", ports, STAGE.keys["in"].kind.item, required),
+            "with": closed(f"parameters of {stage.name}", params, STAGE.keys["with"].kind.item, unset),
         },
         "required": ["in"] * bool(required) + ["with"] * bool(unset),
     }
-    return {"if": {"properties": {"use": {"const": stage.name}}, "required": ["use"]}, "then": then}
+    named = {"properties": {"use": {"type": "string", "pattern": whole(stage.name)}}, "required": ["use"]}
+    return {"if": named, "then": then}
 
 
-def closed(descriptions: Mapping[str, str], required: list[str]) -> dict:
+def closed(title: str, descriptions: Mapping[str, str], rule: Rule, required: list[str]) -> dict:
     return {
-        "properties": {name: {"description": words} for name, words in descriptions.items()},
+        "title": title,
+        "properties": {name: {"description": words, **of_rule(rule)} for name, words in descriptions.items()},
         "required": required,
         "additionalProperties": False,
     }

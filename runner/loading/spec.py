@@ -60,6 +60,7 @@ class StageSpec:
     edges: tuple[EdgeSpec, ...] = ()
     params: Mapping[str, Written] = field(default_factory=dict)
     recompute: bool = False
+    recompute_mark: Mark | None = None
 
 
 @dataclass(frozen=True)

@@ -180,15 +180,23 @@ def choose(node: Node, axes, backend: str, device: torch.device) -> tuple[Launch
         return None, ""
     if not node.stage.launchers:
         return None, f"{node.stage.name} has no kernel: its reference runs in PyTorch"
-    refusals = []
-    for launcher in node.stage.launchers:
-        reason = launcher.when(axes, device_class(device))
-        if reason is None:
-            return launcher, "; ".join(refusals)
-        refusals.append(f"{launcher.name} refused: {reason}")
+    tried = offers(node, axes, device_class(device))
+    refusals = [f"{launcher.name} refused: {reason}" for launcher, reason in tried if reason is not None]
+    if len(refusals) < len(tried):
+        return tried[-1][0], "; ".join(refusals)
     message = f"{node.id} ({node.stage.name}) has no kernel for these sizes: {'; '.join(refusals)}"
     help = "--backend reference (backend='reference') runs any size in PyTorch"
     raise ChunkwiseError(Diagnostic(codes.SIZE, message, node.mark, help=help))
+
+
+def offers(node: Node, axes: Mapping[str, int], device: str) -> list[tuple[Launcher, str | None]]:
+    """The stage's launchers up to the first that takes these sizes, each with its reason to refuse them."""
+    tried = []
+    for launcher in node.stage.launchers:
+        tried.append((launcher, launcher.when(axes, device)))
+        if tried[-1][1] is None:
+            break
+    return tried
 
 
 def check_backend(asked: str) -> None:

@@ -18,7 +18,7 @@ from chunkwise.runner.main import main
 
 FOLDER = Path(__file__).parent / "why"
 PIPELINES = [*names(), *sorted(str(path) for path in FOLDER.glob("*.yaml"))]
-SIZES = dict(B=2, T=130, H=2, HV=4, K=32, V=48)
+SIZES = dict(B=2, T=130, H=2, HV=4, K=32, V=48, SLOTS=5)
 
 
 def golden() -> list:
@@ -33,7 +33,7 @@ def golden() -> list:
 
 @pytest.mark.parametrize("command, text", golden())
 def test_the_exact_answer(command, text, monkeypatch, capsys):
-    monkeypatch.chdir(FOLDER)
+    monkeypatch.chdir(FOLDER.parents[1])
     code = main(command.split())
     shown = capsys.readouterr()
     assert (shown.out + shown.err).strip("\n") == text

@@ -46,13 +46,17 @@ def backward_options(parser, help: str) -> None:
 
 
 def read_budget(args) -> int | None:
-    """``--memory-budget 500`` or ``1.5``, megabytes (10^6), as bytes."""
-    text = args.memory_budget
-    if text is None:
-        return None
-    if not args.backward:
+    """The memory budget of a command that runs the backward pass only with --backward."""
+    if args.memory_budget is not None and not args.backward:
         message = "--memory-budget has no effect without --backward: it is what a call may keep for that"
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="add --backward, or leave it out"))
+    return megabytes(args.memory_budget)
+
+
+def megabytes(text: str | None) -> int | None:
+    """``500`` or ``1.5``, megabytes (10^6), as bytes."""
+    if text is None:
+        return None
     if not re.fullmatch(r"\d{1,9}(\.\d{1,6})?", text):
         message = f"--memory-budget {text!r} is not a number of megabytes"
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="write --memory-budget 500"))

@@ -4,7 +4,7 @@ import re
 
 import torch
 
-from ..calling.function import load
+from ..calling.function import Op, load
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..explaining.answer import answer_document, answer_text
@@ -14,12 +14,13 @@ from ..graphs.sizes import complete, size_errors
 from ..planning.dtypes import IO_DTYPES, name_of
 from ..planning.plan import BACKENDS, device_class, resolve_backend
 from ..reporting.outcome import Outcome
+from ..rewriting.recurrent import SHORT
 from ._options import (
     backward_options,
     fixed_axes,
     input_sizes,
+    megabytes,
     read_axes,
-    read_budget,
     read_seqlens,
     stage_folders,
     workload,
@@ -63,7 +64,7 @@ def execute(args) -> Outcome:
 
 
 def facts_of(args) -> Facts:
-    axes, seqlens, budget = read_axes(args.axes), read_seqlens(args.seqlens), read_budget(args.memory_budget)
+    axes, seqlens, budget = read_axes(args.axes), read_seqlens(args.seqlens), megabytes(args.memory_budget)
     device, device_name = asked_device(args)
     io, _ = pick_dtype(args, device)
     op = fixed_axes(load(args.pipeline, backend=args.backend, stages=args.stages), axes)
@@ -73,7 +74,18 @@ def facts_of(args) -> Facts:
         raise ChunkwiseError(*found)
     backend = resolve_backend(args.backend, device, io)
     packed = seqlens is not None
-    return Facts(op, sizes, io, device_name, args.backend, backend, packed, args.backward, budget)
+    return Facts(op, sizes, io, device_name, args.backend, backend, packed, args.backward, budget, rewritten(op))
+
+
+def rewritten(op: Op) -> dict[str, str]:
+    """Node id -> the rewrite that takes it up, in words."""
+    graph, found = op.recurrent(frozenset()), {}
+    for node in graph.nodes.values() if graph else ():
+        for id in node.replaces:
+            others = ", ".join(other for other in node.replaces if other != id)
+            when = f"in calls without gradients whose sequences have at most {SHORT} tokens (--mode)"
+            found[id] = f"taken up by {node.stage.name}, with {others}, {when}"
+    return found
 
 
 def asked_device(args) -> tuple[torch.device, str]:

@@ -38,7 +38,10 @@ class Facts:
 
     @cached_property
     def joint(self) -> Graph:
-        """With the gradients of every input that has one; rebuilt as the marks or the budget say."""
+        """With the gradients of every input that has one; rebuilt as the marks or the budget say. What a pipeline that
+        writes over its inputs has none of."""
+        if self.op.whole.mutated:
+            return self.op.whole
         if self.budget is None:
             return self.op.trainable_graph()
         return self.op.trainable_graph(

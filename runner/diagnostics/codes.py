@@ -36,6 +36,11 @@ NAME_TWICE = "CW211"
 BAD_USE = "CW212"
 BAD_SOURCE = "CW213"
 KEYS_CLASH = "CW214"
+UNKNOWN_BASE = "CW215"
+BASE_CYCLE = "CW216"
+NOT_IN_BASE = "CW217"
+IN_BASE_ALREADY = "CW218"
+STILL_READ = "CW219"
 
 UNKNOWN_STAGE = "CW221"
 UNKNOWN_PORT = "CW222"
@@ -120,6 +125,11 @@ CODES = {
     BAD_USE: Code("use is not a plain stage name", REFUSED),
     BAD_SOURCE: Code("not a source of an edge", REFUSED),
     KEYS_CLASH: Code("keys that exclude each other", REFUSED),
+    UNKNOWN_BASE: Code("no pipeline to extend", REFUSED),
+    BASE_CYCLE: Code("pipelines that extend each other", REFUSED),
+    NOT_IN_BASE: Code("replaces what the base does not have", REFUSED),
+    IN_BASE_ALREADY: Code("adds what the base has already", REFUSED),
+    STILL_READ: Code("removed and still read", REFUSED),
     UNKNOWN_STAGE: Code("unknown stage", REFUSED),
     UNKNOWN_PORT: Code("unknown port", REFUSED),
     UNKNOWN_SOURCE: Code("unknown source", REFUSED),

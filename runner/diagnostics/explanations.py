@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from textwrap import fill
 
 from . import codes
+from .explanations_of_texts import OF_TEXTS
 
 WIDTH = 100
 
@@ -27,40 +28,7 @@ def explain(code: str) -> str:
 
 # fmt: off
 EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
-    codes.NO_FILE: (
-        "The path does not lead to a file that can be read.",
-        "chunkwise check pipelines/gated_dleta.yaml",
-        "Correct the path. A name without a folder and without .yaml means a pipeline that ships: `chunkwise list`.",
-    ),
-    codes.ENCODING: (
-        "A pipeline is a text in UTF-8. It holds no control character, no text direction override and no line break "
-        "that YAML 1.2 does not know, raw or as an escape: they read differently from what they do.",
-        r'summary: "gated\0delta"',
-        "Save the file as UTF-8 and remove the character at the place shown.",
-    ),
-    codes.YAML_SYNTAX: (
-        "The text is no YAML, or not the YAML that was meant. In { } and [ ] a comma ends an entry even inside "
-        "parentheses, so text that holds a comma is quoted there. Tabs do not indent. A file holds one document.",
-        "definition: {step: [S = S + outer(k, v)]}",
-        'Quote the text, or write one item a line:\n\n    step:\n      - S = S + outer(k, v)',
-    ),
-    codes.DUPLICATE_KEY: (
-        "A key stands twice in one mapping. Most YAML readers keep the last one in silence; here it is an error.",
-        "axes: {C: 64, C: 128}",
-        "Remove one of the two.",
-    ),
-    codes.YAML_FEATURE: (
-        "Tags (!!python/object, !!str) and merge keys (<<) are not read: a file from anywhere must be safe to load, "
-        "and each thing is written in one way. Anchors and aliases work.",
-        "k: !!str 3",
-        "Quote a value to make it a text. Write merged keys out, or alias a whole value.",
-    ),
-    codes.LIMIT: (
-        "Files are limited to 256 KiB, 32 levels, 10,000 values with aliases written out, and integers of 40 digits, "
-        "so that a hostile file costs no more than a moment.",
-        "a: &a [x, x, x, x]\nb: &b [*a, *a, *a, *a]\nc: &c [*b, *b, *b, *b]      # and so on",
-        "Split the pipeline, or write fewer aliases of aliases.",
-    ),
+    **OF_TEXTS,
     codes.UNKNOWN_KEY: (
         "The key means nothing at this place. Keys that are not known are never ignored.",
         "  out: {uses: chunk_o, in: {q: q}}",
@@ -139,6 +107,34 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
         "Two keys exclude each other: a definition is given token by token (step) or over whole tensors (dense).",
         "definition: {step: [...], dense: [...]}",
         "Keep one of the two.",
+    ),
+    codes.UNKNOWN_BASE: (
+        "extends is the name of a pipeline that ships, or of a file NAME.yaml beside the file that extends it. It is "
+        "never a path, and never both: nothing shadows a pipeline that ships.",
+        "extends: gated_dleta",
+        "Correct the name; `chunkwise list` names what ships. Give a file of your own a name of its own.",
+    ),
+    codes.BASE_CYCLE: (
+        "A pipeline extends itself, by way of the files that it extends: there is no first one to start from.",
+        "extends: me                               # in me.yaml",
+        "One of the files of the circle stands on its own: write its inputs, stages and outputs out.",
+    ),
+    codes.NOT_IN_BASE: (
+        "replace changes and removes what the base has. What it names is not there, by this name or as this line.",
+        "extends: gated_delta\nreplace: {stages: {sacn: null}}",
+        "Correct the name. What is new stands beside extends, under inputs, stages and so on. "
+        "`chunkwise show BASE --resolved` prints what is there.",
+    ),
+    codes.IN_BASE_ALREADY: (
+        "What stands beside extends is added to the base, and the base has an entry of this name.",
+        "extends: gated_delta\ninputs: {k: B T H K}",
+        "Write it under replace to change it:\n\n    replace:\n      inputs: {k: B T H K}",
+    ),
+    codes.STILL_READ: (
+        "replace removes an input or a stage, and an edge or output of the base still reads it.",
+        "extends: gated_delta\nreplace: {inputs: {beta: null}}",
+        "Give its readers another source, all at once with edges or one by one with stages:\n\n    "
+        "replace:\n      inputs: {beta: null}\n      edges: {beta: sigmoid.y}",
     ),
     codes.UNKNOWN_STAGE: (
         "No stage has this name. A stage is a file in stages/, in a folder given by --stages, or in an installed "

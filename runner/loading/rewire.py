@@ -1,0 +1,76 @@
+"""The edges of a base that a variant gives other sources, and those that it leaves without one."""
+
+from collections.abc import Iterator, Mapping
+
+from ..diagnostics.codes import NOT_IN_BASE, STILL_READ
+from ..diagnostics.errors import Diagnostic, Note
+from ..diagnostics.hints import nearest
+from .yaml_nodes import Entry, Map, entries
+
+MOST_NOTES = 8
+
+
+def rewired(base: Map, changes: Mapping[str, Entry]) -> Map:
+    """The base, everything that read a source reading another one. changes: source -> the new one, null for none."""
+    stages = {}
+    for name, stage in entries(base, "stages").items():
+        ports = stage.value.entries.get("in")
+        bound = {"in": Entry(ports.key, read_anew(ports.value, changes))} if ports else {}
+        stages[name] = Entry(stage.key, with_entries(stage.value, bound))
+    old, outputs = base.entries["stages"], base.entries["outputs"]
+    new = {"stages": Entry(old.key, Map(old.value.mark, stages))}
+    return with_entries(base, {**new, "outputs": Entry(outputs.key, read_anew(outputs.value, changes))})
+
+
+def read_anew(edges: Map, changes: Mapping[str, Entry]) -> Map:
+    """edges: name -> source, of the ports of a stage or of the outputs."""
+    sources = {name: changes.get(edge.value.text, edge).value for name, edge in edges.entries.items()}
+    kept = {name: Entry(edges.entries[name].key, each) for name, each in sources.items() if each.value is not None}
+    return Map(edges.mark, kept)
+
+
+def with_entries(node: Map, changes: Mapping[str, Entry]) -> Map:
+    return Map(node.mark, {**node.entries, **changes})
+
+
+def read_by_none(base: Map, changes: Mapping[str, Entry]) -> list[Diagnostic]:
+    """Sources that a variant replaces and that nothing in the base reads."""
+    name, sources = entries(base)["name"].value.text, {edge.value.text for _, edge in readers(base)}
+    found = []
+    for source, change in changes.items():
+        if source not in sources:
+            close = nearest(source, sources)
+            help = f"did you mean {close}?" if close else f"its sources are {', '.join(sorted(sources))}"
+            message = f"replace.edges: nothing in {name} reads {source}"
+            found.append(Diagnostic(NOT_IN_BASE, message, change.key.mark, help=help))
+    return found
+
+
+def readers(root: Map) -> Iterator[tuple[str, Entry]]:
+    """(who reads, the edge) of every port that is bound and of every output."""
+    for stage, entry in entries(root, "stages").items():
+        for port, edge in entries(entry.value, "in").items():
+            yield f"{stage}.{port}", edge
+    for name, edge in entries(root, "outputs").items():
+        yield f"the output {name}", edge
+
+
+def still_read(root: Map, inputs: Mapping[str, Entry], stages: Mapping[str, Entry]) -> list[Diagnostic]:
+    """Inputs and stages that were removed and that something still reads, each with its readers."""
+    found = []
+    for removed, kind in ((inputs, "input"), (stages, "stage")):
+        for name, entry in removed.items():
+            reads = [each for each in readers(root) if source_is(each[1].value.text, name, kind)]
+            if reads:
+                notes = tuple(Note(f"{who} reads {edge.value.text}", edge.value.mark) for who, edge in reads)
+                sources = dict.fromkeys(edge.value.text for _, edge in reads)
+                edges = ", ".join(f"{source}: ..." for source in sources)
+                help = f"under replace, edges: {{{edges}}} gives its readers another source; null unbinds them"
+                message = f"the {kind} {name} is removed and still read"
+                found.append(Diagnostic(STILL_READ, message, entry.key.mark, notes[:MOST_NOTES], help))
+    return found
+
+
+def source_is(source: str, name: str, kind: str) -> bool:
+    """Whether ``input`` or ``stage.port`` is of that input or stage."""
+    return source == name if kind == "input" else source.startswith(f"{name}.")

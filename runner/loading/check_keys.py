@@ -175,6 +175,8 @@ def belongs(kind: Kind) -> str:
             return "true or false"
         case Removable():
             return f"{belongs(kind.item).removesuffix(',')}, or null,"
+        case Many(single=True):
+            return f"{kind.item.words}, or a list,"
         case Many() | Lines():
             return "a list"
         case Table(short=None) | Named():

@@ -1,6 +1,6 @@
 """The edges of a base that a variant gives other sources, and those that it leaves without one."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from ..diagnostics.codes import NOT_IN_BASE, STILL_READ
 from ..diagnostics.errors import Diagnostic, Note
@@ -63,12 +63,19 @@ def still_read(root: Map, inputs: Mapping[str, Entry], stages: Mapping[str, Entr
             reads = [each for each in readers(root) if source_is(each[1].value.text, name, kind)]
             if reads:
                 notes = tuple(Note(f"{who} reads {edge.value.text}", edge.value.mark) for who, edge in reads)
-                sources = dict.fromkeys(edge.value.text for _, edge in reads)
-                edges = ", ".join(f"{source}: ..." for source in sources)
-                help = f"under replace, edges: {{{edges}}} gives its readers another source; null unbinds them"
                 message = f"the {kind} {name} is removed and still read"
+                help = way_out(entry.key.mark.file, [edge for _, edge in reads])
                 found.append(Diagnostic(STILL_READ, message, entry.key.mark, notes[:MOST_NOTES], help))
     return found
+
+
+def way_out(file: str, edges: Iterable[Entry]) -> str | None:
+    """Help for edges that stand in other files than the one that removed what they read."""
+    sources = dict.fromkeys(edge.value.text for edge in edges if edge.value.mark.file != file)
+    if not sources:
+        return None
+    changes = ", ".join(f"{source}: ..." for source in sources)
+    return f"under replace, edges: {{{changes}}} gives its readers another source; null unbinds them"
 
 
 def source_is(source: str, name: str, kind: str) -> bool:

@@ -66,7 +66,7 @@ def print_text(parts: Sequence) -> None:
             raise  # main knows what to do; rich would exit with 1
 
     width = None if sys.stdout.isatty() else 200
-    console = Stdout(no_color=not colours(sys.stdout), width=width, highlight=False, soft_wrap=True)
+    console = Stdout(no_color=not colours(sys.stdout), width=width, highlight=False, emoji=False, soft_wrap=True)
     for part in parts:
         console.print(part, markup=False)
 

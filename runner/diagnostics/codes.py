@@ -83,6 +83,7 @@ UNKNOWN_WORKLOAD = "CW606"
 INPUTS_FILE = "CW607"
 UNKNOWN_CODE = "CW608"
 DOUBLE_BACKWARD = "CW609"
+RUN_REPORT = "CW610"
 
 NO_GPU = "CW701"
 BACKEND = "CW702"
@@ -167,6 +168,7 @@ CODES = {
     INPUTS_FILE: Code("inputs file does not fit", REFUSED),
     UNKNOWN_CODE: Code("unknown error code", REFUSED),
     DOUBLE_BACKWARD: Code("gradient of a gradient", REFUSED),
+    RUN_REPORT: Code("not the report of that run", REFUSED),
     NO_GPU: Code("no GPU", ENVIRONMENT),
     BACKEND: Code("back end missing", ENVIRONMENT),
     OUT_OF_MEMORY: Code("out of memory", ENVIRONMENT),

@@ -337,6 +337,11 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
         "torch.autograd.grad(loss, k, create_graph=True)",
         "Leave out create_graph; for second derivatives, differentiate the definition or the references.",
     ),
+    codes.RUN_REPORT: (
+        "--reports takes the report.json that run writes, one for each of the two pipelines, in their order.",
+        "chunkwise diff gla kda --reports out/kda/report.json out/gla/report.json",
+        "Swap the two, or run the pipeline again: chunkwise run PIPE writes out/PIPE/report.json.",
+    ),
     codes.NO_GPU: (
         "What was asked for needs a GPU, and none is there or torch cannot use it.",
         "chunkwise run gated_delta --backend triton      # on a laptop",

@@ -1,0 +1,103 @@
+"""Two graphs in one picture: what both have, what only the first has, what only the second has.
+
+The boxes of the first graph take the names that they have in the second, so that what is the same falls on itself.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from ..comparing.compare_graphs import Difference
+from .build_picture import build_picture
+from .picture import ADDED, CHANGED, REMOVED, STAGE, VALUE, Arrow, Picture, Place, StageBox, TensorBox
+from .picture_text import tooltip
+
+
+def build_diff_picture(found: Difference, times: Mapping[str, str] | None = None) -> Picture:
+    """times: id of a stage in the second graph, or of one that is gone in the first -> its two times in words."""
+    new, names = build_picture(found.new), names_in_new(found)
+    old = renamed(build_picture(found.old), names, new)
+    stages = {stage.id: stage for stage in old.stages}
+    was = {after: before for before, after in found.matches.items()}
+    shown = [changed_stage(found, stage, was.get(stage.id)) for stage in new.stages]
+    shown += [replace(each, change=REMOVED) for each in only(stages, [stage.id for stage in new.stages])]
+    return Picture(
+        f"{found.old.name} -> {found.new.name}",
+        "",
+        (),
+        tuple(tensors(old.tensors, new.tensors)),
+        tuple(with_times(stage, times or {}) for stage in shown),
+        tuple(arrows(old.arrows, new.arrows)),
+    )
+
+
+def only(mine: Mapping, others: Iterable) -> list:
+    others = set(others)
+    return [each for name, each in mine.items() if name not in others]
+
+
+def names_in_new(found: Difference) -> dict[str, str]:
+    """Ids of the first graph's nodes -> in the picture: one that is gone may not take the name of another node."""
+    taken = {*found.new.nodes, *found.new.inputs}
+    return {
+        name: found.matches.get(name) or (f"{name} ({found.old.name})" if name in taken else name)
+        for name in found.old.nodes
+    }
+
+
+def renamed(picture: Picture, names: Mapping[str, str], new: Picture) -> Picture:
+    """The first picture by the second one's names. Ports that the second one's box does not have are left out."""
+    ports = {stage.id: (stage.inputs, stage.outputs) for stage in new.stages}
+
+    def name_of(kind: str, name: str) -> str:
+        node, dot, port = name.partition(".")
+        return names.get(node, node) + dot + port if kind in (STAGE, VALUE) else name
+
+    def place(where: Place, side: int) -> Place:
+        kind, name, port = where[0], name_of(*where[:2]), where[2]
+        there = port if name not in ports or port in ports[name][side] else None
+        return kind, name, there
+
+    moved = [replace(each, tail=place(each.tail, 1), head=place(each.head, 0)) for each in picture.arrows]
+    return replace(
+        picture,
+        tensors=tuple(replace(each, name=name_of(each.kind, each.name)) for each in picture.tensors),
+        stages=tuple(replace(each, id=names[each.id]) for each in picture.stages),
+        arrows=tuple(moved),
+    )
+
+
+def tensors(old: Iterable[TensorBox], new: Iterable[TensorBox]) -> Iterable[TensorBox]:
+    before = {(box.kind, box.name): box for box in old}
+    after = {(box.kind, box.name): box for box in new}
+    for key, box in after.items():
+        was = before.get(key)
+        if was is None:
+            yield replace(box, change=ADDED)
+        elif was.tensor and box.tensor and (was.tensor, was.state) != (box.tensor, box.state):
+            yield replace(box, change=CHANGED, tip=tooltip(box.tip, "before:", was.tip))
+        else:
+            yield box
+    yield from (replace(box, change=REMOVED) for box in only(before, after))
+
+
+def changed_stage(found: Difference, stage: StageBox, was: str | None) -> StageBox:
+    """A box of the second graph. was: the id that its node had, None for a new one."""
+    if was is None:
+        return replace(stage, change=ADDED)
+    uses = found.old.nodes[was].stage.name
+    remarks = [f"id was {was}"] * (was != stage.id) + [f"used {uses}"] * (uses != stage.stage)
+    facts = [each for each in found.changes if each.part == "stages" and each.name == stage.id and each.what != "use"]
+    remarks += [f"{each.what} was {each.before or 'none'}" for each in facts if each.what]
+    return replace(stage, change=CHANGED, remark="; ".join(remarks)) if remarks else stage
+
+
+def with_times(stage: StageBox, times: Mapping[str, str]) -> StageBox:
+    words = "; ".join(part for part in (stage.remark, times.get(stage.id, "")) if part)
+    return replace(stage, remark=words)
+
+
+def arrows(old: Iterable[Arrow], new: Iterable[Arrow]) -> Iterable[Arrow]:
+    before = {(arrow.tail, arrow.head): arrow for arrow in old}
+    after = {(arrow.tail, arrow.head): arrow for arrow in new}
+    yield from (arrow if key in before else replace(arrow, change=ADDED) for key, arrow in after.items())
+    yield from (replace(arrow, change=REMOVED) for arrow in only(before, after))

@@ -29,7 +29,7 @@ def aligned(changes: Sequence[Change]) -> Iterable[str]:
     names = [" ".join(filter(None, (change.name, change.what))) for change in changes]
     width = max(map(len, names))
     for name, change in zip(names, changes, strict=True):
-        yield f"  {SIGNS[change.kind]} {name:{width}}  {change_words(change)}"
+        yield f"  {SIGNS[change.kind]} " + (f"{name:{width}}  " if width else "") + change_words(change)
 
 
 def change_words(change: Change) -> str:

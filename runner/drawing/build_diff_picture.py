@@ -6,10 +6,10 @@ The boxes of the first graph take the names that they have in the second, so tha
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from ..comparing.changes import RENAMED
 from ..comparing.compare_graphs import Difference
 from .build_picture import build_picture
-from .picture import ADDED, CHANGED, REMOVED, STAGE, VALUE, Arrow, Picture, Place, StageBox, TensorBox
-from .picture_text import tooltip
+from .picture import ADDED, CHANGED, INPUT, REMOVED, STAGE, VALUE, Arrow, Picture, Place, StageBox, TensorBox
 
 
 def build_diff_picture(found: Difference, times: Mapping[str, str] | None = None) -> Picture:
@@ -17,8 +17,7 @@ def build_diff_picture(found: Difference, times: Mapping[str, str] | None = None
     new, names = build_picture(found.new), names_in_new(found)
     old = renamed(build_picture(found.old), names, new)
     stages = {stage.id: stage for stage in old.stages}
-    was = {after: before for before, after in found.matches.items()}
-    shown = [changed_stage(found, stage, was.get(stage.id)) for stage in new.stages]
+    shown = [changed_stage(found, stage) for stage in new.stages]
     shown += [replace(each, change=REMOVED) for each in only(stages, [stage.id for stage in new.stages])]
     return Picture(
         f"{found.old.name} -> {found.new.name}",
@@ -73,27 +72,36 @@ def tensors(old: Iterable[TensorBox], new: Iterable[TensorBox]) -> Iterable[Tens
         was = before.get(key)
         if was is None:
             yield replace(box, change=ADDED)
-        elif was.tensor and box.tensor and (was.tensor, was.state) != (box.tensor, box.state):
-            yield replace(box, change=CHANGED, tip=tooltip(box.tip, "before:", was.tip))
         else:
-            yield box
+            words = type_remarks(was, box) if was.tensor and box.tensor else ()
+            yield replace(box, change=CHANGED, remarks=words) if words else box
     yield from (replace(box, change=REMOVED) for box in only(before, after))
 
 
-def changed_stage(found: Difference, stage: StageBox, was: str | None) -> StageBox:
-    """A box of the second graph. was: the id that its node had, None for a new one."""
-    if was is None:
+def type_remarks(was: TensorBox, box: TensorBox) -> tuple[str, ...]:
+    """What its type was before, as far as it is another one."""
+    names = {"shape": "shape", "dtype": "dtype", "unit": "unit", "laws": "where"}
+    pairs = {words: (getattr(was.tensor, name), getattr(box.tensor, name)) for name, words in names.items()}
+    if box.kind == INPUT:
+        pairs["state"] = was.state, box.state
+    return remarks((words, old) for words, (old, new) in pairs.items() if old != new)
+
+
+def remarks(before: Iterable[tuple[str, str | None]]) -> tuple[str, ...]:
+    return tuple(f"{what}: was {old or 'none'}" for what, old in before)
+
+
+def changed_stage(found: Difference, stage: StageBox) -> StageBox:
+    """A box of the second graph."""
+    if stage.id not in found.matches.values():
         return replace(stage, change=ADDED)
-    uses = found.old.nodes[was].stage.name
-    remarks = [f"id was {was}"] * (was != stage.id) + [f"used {uses}"] * (uses != stage.stage)
-    facts = [each for each in found.changes if each.part == "stages" and each.name == stage.id and each.what != "use"]
-    remarks += [f"{each.what} was {each.before or 'none'}" for each in facts if each.what]
-    return replace(stage, change=CHANGED, remark="; ".join(remarks)) if remarks else stage
+    changes = (each for each in found.changes if each.part == "stages" and each.name == stage.id)
+    words = remarks((each.what or "id", each.before) for each in changes if each.kind in (CHANGED, RENAMED))
+    return replace(stage, change=CHANGED, remarks=words) if words else stage
 
 
 def with_times(stage: StageBox, times: Mapping[str, str]) -> StageBox:
-    words = "; ".join(part for part in (stage.remark, times.get(stage.id, "")) if part)
-    return replace(stage, remark=words)
+    return replace(stage, remarks=(*stage.remarks, times[stage.id])) if stage.id in times else stage
 
 
 def arrows(old: Iterable[Arrow], new: Iterable[Arrow]) -> Iterable[Arrow]:

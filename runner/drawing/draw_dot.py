@@ -151,7 +151,7 @@ def tensor_lines(box: TensorBox) -> list[str]:
     if box.tensor:
         lines.append(f"{box.tensor.shape} {box.tensor.dtype}")
         lines += [box.tensor.dims] if box.tensor.dims else []
-        lines += unit_lines(box) + law_lines(box)
+        lines += unit_lines(box) + law_lines(box) + remark_lines(box)
     return lines
 
 
@@ -161,6 +161,10 @@ def unit_lines(box: TensorBox) -> list[str]:
 
 def law_lines(box: TensorBox) -> list[str]:
     return wrap(box.tensor.laws, TYPE_WIDTH) if box.kind == INPUT and box.tensor else []
+
+
+def remark_lines(box: TensorBox | StageBox) -> list[str]:
+    return [line for remark in box.remarks for line in wrap(remark, TYPE_WIDTH)]
 
 
 def stage_node(stage: StageBox) -> str:
@@ -196,7 +200,7 @@ def stage_fill(stage: StageBox) -> str:
 
 def stage_lines(stage: StageBox) -> list[str]:
     """The id, the stage's name, what ran it for how long."""
-    lines = [SIGNS[stage.change] + stage.id, *wrap(stage.stage, STAGE_WIDTH), *wrap(stage.remark, STAGE_WIDTH)]
+    lines = [SIGNS[stage.change] + stage.id, *wrap(stage.stage, STAGE_WIDTH), *remark_lines(stage)]
     if stage.skipped:
         return [*lines, "skipped"]
     return [*lines, *([stage.measured] if stage.measured else [])]

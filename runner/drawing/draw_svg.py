@@ -20,6 +20,7 @@ from .draw_dot import (
     legend_words,
     node_name,
     port_label,
+    remark_lines,
     stage_fill,
     stage_line_colour,
     stage_lines,
@@ -127,7 +128,8 @@ def tensor_group(tensor: TensorBox, rect: Rect) -> list[str]:
 
 
 def tensor_text(tensor: TensorBox, rect: Rect) -> list[str]:
-    lines, units, laws = tensor_lines(tensor), len(unit_lines(tensor)), len(law_lines(tensor))
+    lines, units = tensor_lines(tensor), len(unit_lines(tensor))
+    laws = len(law_lines(tensor) + remark_lines(tensor))
     first_unit, first_law = len(lines) - units - laws, len(lines) - laws
     result = []
     for index, (line, place) in enumerate(placed(lines, rect)):

@@ -34,7 +34,7 @@ class Tensor:
 class TensorBox:
     """kind: INPUT, VALUE or OUTPUT. state: PLAIN, OPTIONAL or ABSENT. tensor: None where another box says it.
 
-    change: a key of SIGNS.
+    change: a key of SIGNS. remarks: on what changed.
     """
 
     kind: str
@@ -44,13 +44,14 @@ class TensorBox:
     phase: str
     tip: str
     change: str = ""
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class StageBox:
     """A node. ports: name -> state. share: of the sum of all stages, 0 to 1. A skipped stage has no ports.
 
-    change: a key of SIGNS. remark: a line of its own, on what changed.
+    change: a key of SIGNS. remarks: on what changed.
     """
 
     id: str
@@ -64,7 +65,7 @@ class StageBox:
     share: float | None = None
     skipped: bool = False
     change: str = ""
-    remark: str = ""
+    remarks: tuple[str, ...] = ()
 
     @property
     def measured(self) -> str:

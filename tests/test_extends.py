@@ -19,7 +19,9 @@ from chunkwise.runner.diagnostics.explanations import EXPLANATIONS
 from chunkwise.runner.loading.decode_text import MAX_BYTES
 from chunkwise.runner.loading.extend import MOST_FILES
 from chunkwise.runner.loading.load_spec import parse_spec, read_spec
+from chunkwise.runner.loading.merge_trees import merged
 from chunkwise.runner.loading.pipelines import FOLDER, names
+from chunkwise.runner.loading.rewire import reads
 from chunkwise.runner.loading.schema import pipeline_schema
 from chunkwise.runner.loading.spec_text import scalar, spec_text
 from chunkwise.runner.loading.yaml_text import MAX_NODES, parse_tree
@@ -148,6 +150,35 @@ def test_what_is_left_empty_is_gone(variant):
 
 def test_a_section_that_the_base_does_not_have_is_added(variant):
     assert [each.value for each in variant(added="constraints: [K <= 128]\n").constraints] == ["K <= 128"]
+
+
+@pytest.mark.parametrize(
+    "text, source, expected",
+    [
+        ("k", "k", True),
+        ("kk", "k", False),
+        ("k.y", "k", False),
+        ("a.k", "k", False),
+        ("elu(k) + 1", "k", True),
+        ("2 * a.k", "a.k", True),
+        ("2 * a.kk", "a.k", False),
+        ("ab.k", "a.", False),
+        ("-a.k", "a.", True),
+    ],
+)
+def test_which_sources_an_edge_reads(text, source, expected):
+    assert reads(text, source) == expected
+
+
+def test_a_source_inside_an_expression_is_not_replaced_in_silence():
+    """With trees, whatever the grammar of an edge is."""
+    base = parse_tree((BAD / "base.yaml").read_text().replace("{k: k, v: v, g", "{k: elu(k) + 1, v: v, g"), "base.yaml")
+    for more, expected in (("", 1), ("  stages: {scan: {in: {k: elu(q)}}}\n", 0)):
+        variant = parse_tree(text_of("  edges: {k: q}\n" + more), "me.yaml")
+        errors = merged(base[0], variant[0])[1]
+        assert [each.message for each in errors] == [
+            "replace.edges: scan.k reads k in an expression, which stays as it is"
+        ] * expected
 
 
 # --- chains and limits

@@ -10,7 +10,7 @@ from ..diagnostics.codes import EMPTY, IN_BASE_ALREADY, NOT_IN_BASE
 from ..diagnostics.errors import Diagnostic, Note, quoted
 from ..diagnostics.hints import nearest
 from .check_keys import removed
-from .rewire import read_by_none, rewired, still_read
+from .rewire import read_by_none, read_inside, rewired, still_read
 from .spec_keys import PIPELINE
 from .variant_keys import OWN
 from .yaml_nodes import Entry, List, Map, Node, Scalar, entries
@@ -23,13 +23,14 @@ def merged(base: Map, variant: Map) -> tuple[Map, list[Diagnostic]]:
     """The variant as a pipeline of its own, and what is wrong with it."""
     merger = Merger(entries(base)["name"].value.text)
     root = merger.root(base, variant)
-    changes = {name: entries(variant, "replace").get(name) for name in ("inputs", "stages")}
-    gone = [gone_from(entry) for entry in changes.values()]
-    return root, merger.errors or still_read(root, *gone)
+    changes = {name: entries(entry.value) for name, entry in entries(variant, "replace").items()}
+    inputs, stages = (gone_from(changes.get(name, {})) for name in ("inputs", "stages"))
+    left = [*still_read(root, inputs, stages), *read_inside(root, changes.get("edges", {}))]
+    return root, merger.errors or left
 
 
-def gone_from(changes: Entry | None) -> dict[str, Entry]:
-    return {name: entry for name, entry in entries(changes and changes.value).items() if removed(entry.value)}
+def gone_from(changes: dict[str, Entry]) -> dict[str, Entry]:
+    return {name: entry for name, entry in changes.items() if removed(entry.value)}
 
 
 class Merger:

@@ -1,5 +1,6 @@
 """The edges of a base that a variant gives other sources, and those that it leaves without one."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from ..diagnostics.codes import NOT_IN_BASE, STILL_READ
@@ -38,7 +39,7 @@ def read_by_none(base: Map, changes: Mapping[str, Entry]) -> list[Diagnostic]:
     name, sources = entries(base)["name"].value.text, {edge.value.text for _, edge in readers(base)}
     found = []
     for source, change in changes.items():
-        if source not in sources:
+        if not any(reads(text, source) for text in sources):
             close = nearest(source, sources)
             help = f"did you mean {close}?" if close else f"its sources are {', '.join(sorted(sources))}"
             message = f"replace.edges: nothing in {name} reads {source}"
@@ -55,17 +56,37 @@ def readers(root: Map) -> Iterator[tuple[str, Entry]]:
         yield f"the output {name}", edge
 
 
+def reads(text: str, source: str) -> bool:
+    """Whether an edge written so reads ``input``, ``stage.port`` or, for ``stage.``, any port; alone or among others."""
+    after = r"\w" if source.endswith(".") else r"(?![\w.])"
+    return bool(re.search(rf"(?<![\w.]){re.escape(source)}{after}", text))
+
+
 def still_read(root: Map, inputs: Mapping[str, Entry], stages: Mapping[str, Entry]) -> list[Diagnostic]:
     """Inputs and stages that were removed and that something still reads, each with its readers."""
+    removed = [(f"the input {name}", name, entry) for name, entry in inputs.items()]
+    removed += [(f"the stage {name}", f"{name}.", entry) for name, entry in stages.items()]
     found = []
-    for removed, kind in ((inputs, "input"), (stages, "stage")):
-        for name, entry in removed.items():
-            reads = [each for each in readers(root) if source_is(each[1].value.text, name, kind)]
-            if reads:
-                notes = tuple(Note(f"{who} reads {edge.value.text}", edge.value.mark) for who, edge in reads)
-                message = f"the {kind} {name} is removed and still read"
-                help = way_out(entry.key.mark.file, [edge for _, edge in reads])
-                found.append(Diagnostic(STILL_READ, message, entry.key.mark, notes[:MOST_NOTES], help))
+    for what, source, entry in removed:
+        edges = [(who, edge) for who, edge in readers(root) if reads(edge.value.text, source)]
+        if edges:
+            notes = tuple(Note(f"{who} reads {edge.value.text}", edge.value.mark) for who, edge in edges)
+            help = way_out(entry.key.mark.file, [edge for _, edge in edges])
+            message = f"{what} is removed and still read"
+            found.append(Diagnostic(STILL_READ, message, entry.key.mark, notes[:MOST_NOTES], help))
+    return found
+
+
+def read_inside(root: Map, changes: Mapping[str, Entry]) -> list[Diagnostic]:
+    """Edges of the base that read a replaced source as part of an expression, which no other source can stand for."""
+    found = []
+    for source, change in changes.items():
+        for who, edge in readers(root):
+            if edge.value.mark.file != change.key.mark.file and reads(edge.value.text, source):
+                note = Note(f"{who} reads {edge.value.text}", edge.value.mark)
+                message = f"replace.edges: {who} reads {source} in an expression, which stays as it is"
+                help = "write that edge anew, under replace.stages or replace.outputs"
+                found.append(Diagnostic(STILL_READ, message, change.key.mark, (note,), help))
     return found
 
 
@@ -76,8 +97,3 @@ def way_out(file: str, edges: Iterable[Entry]) -> str | None:
         return None
     changes = ", ".join(f"{source}: ..." for source in sources)
     return f"under replace, edges: {{{changes}}} gives its readers another source; null unbinds them"
-
-
-def source_is(source: str, name: str, kind: str) -> bool:
-    """Whether ``input`` or ``stage.port`` is of that input or stage."""
-    return source == name if kind == "input" else source.startswith(f"{name}.")

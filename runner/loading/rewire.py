@@ -57,7 +57,7 @@ def readers(root: Map) -> Iterator[tuple[str, Entry]]:
 
 
 def reads(text: str, source: str) -> bool:
-    """Whether an edge written so reads ``input``, ``stage.port`` or, for ``stage.``, any port; alone or among others."""
+    """Whether an edge written so reads ``input``, ``stage.port`` or, for ``stage.``, any port, alone or with others."""
     after = r"\w" if source.endswith(".") else r"(?![\w.])"
     return bool(re.search(rf"(?<![\w.]){re.escape(source)}{after}", text))
 

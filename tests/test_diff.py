@@ -9,6 +9,7 @@ import pytest
 
 from chunkwise.runner import load
 from chunkwise.runner.comparing.compare_graphs import difference
+from chunkwise.runner.diagnostics.explanations import EXPLANATIONS
 from chunkwise.runner.drawing import palette
 from chunkwise.runner.drawing.build_diff_picture import build_diff_picture
 from chunkwise.runner.drawing.build_picture import build_picture
@@ -272,6 +273,13 @@ def test_a_report_of_nan_and_a_report_of_another_pipeline(here, capsys):
     ):
         assert main(["diff", "base.yaml", "base.yaml", "--reports", good, bad]) == 2
         assert words in capsys.readouterr().err
+
+
+def test_the_example_of_the_explanation_gives_its_code(here, capsys):
+    words = EXPLANATIONS["CW610"].example.split()
+    for file in words[-2:]:
+        Path(file).write_bytes(b"\x10\0\0\0\0\0\0\0{}")
+    assert main(words[1:]) == 2 and "error[CW610]" in capsys.readouterr().err
 
 
 # --- the picture

@@ -339,8 +339,8 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in {
     ),
     codes.RUN_REPORT: (
         "--reports takes the report.json that run writes, one for each of the two pipelines, in their order.",
-        "chunkwise diff gla kda --reports out/kda/report.json out/gla/report.json",
-        "Swap the two, or run the pipeline again: chunkwise run PIPE writes out/PIPE/report.json.",
+        "chunkwise diff gla kda --reports capture.safetensors capture.safetensors",
+        "Name the reports that chunkwise run wrote, out/PIPE/report.json, that of the first pipeline first.",
     ),
     codes.NO_GPU: (
         "What was asked for needs a GPU, and none is there or torch cannot use it.",

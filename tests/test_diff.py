@@ -347,6 +347,17 @@ def test_the_svg_can_be_read_without_colour():
     assert colours <= palette.DARK.keys() and {each for pair in palette.CHANGES.values() for each in pair} <= colours
 
 
+@pytest.mark.parametrize("old, new", PAIRS)
+def test_texts_fit_into_their_boxes(old, new):
+    root = ElementTree.fromstring(draw_picture(picture_of(old, new), "svg").text)
+    for box in root.iter(f"{SVG}g"):
+        frame = box.find(f"{SVG}rect")
+        for line in box.iter(f"{SVG}text") if frame is not None else ():
+            half = 0.602 * float(line.get("font-size", 10)) * len(line.text) / 2
+            left, x = float(frame.get("x")), float(line.get("x"))
+            assert left + 2 < x - half and x + half < left + float(frame.get("width")) - 2, line.text
+
+
 @pytest.mark.parametrize("format", ["svg", "dot", "mermaid"])
 def test_the_same_bytes_every_time(format):
     one, two = (draw_picture(picture_of("gla", "kda_core"), format) for _ in range(2))

@@ -4,19 +4,21 @@ Every part keeps the mark of where it was written. First the edges of the base a
 its entries change or go, then those of the variant are added: what the variant writes is taken as it stands.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 from ..diagnostics.codes import EMPTY, IN_BASE_ALREADY, NOT_IN_BASE
 from ..diagnostics.errors import Diagnostic, Note, quoted
 from ..diagnostics.hints import nearest
 from .check_keys import removed
-from .rewire import read_by_none, read_inside, rewired, still_read
+from .rewire import read_inside, readers, rewired, still_read
 from .spec_keys import PIPELINE
 from .variant_keys import OWN
 from .yaml_nodes import Entry, List, Map, Node, Scalar, entries
 
 SECTIONS = tuple(name for name in PIPELINE.keys if name not in OWN)
 NEVER_EMPTY = ("inputs", "stages", "outputs")
+MOST_HINTS = 20
+"""Errors that say what is there: comparing all names of a hostile file with all would take minutes."""
 
 
 def merged(base: Map, variant: Map) -> tuple[Map, list[Diagnostic]]:
@@ -42,8 +44,7 @@ class Merger:
     def root(self, base: Map, variant: Map) -> Map:
         changes, result = entries(variant, "replace"), base
         if "edges" in changes:
-            self.errors += read_by_none(base, entries(changes["edges"].value))
-            result = rewired(base, entries(changes["edges"].value))
+            result = self.rewired(base, entries(changes["edges"].value))
         sections = {}
         for name in SECTIONS:
             section = self.replaced(result.entries.get(name), changes.get(name), f"replace.{name}")
@@ -57,28 +58,35 @@ class Merger:
 
     # --- replace
 
+    def rewired(self, base: Map, changes: dict[str, Entry]) -> Map:
+        sources = readers(base)
+        for source, change in changes.items():
+            if source not in sources:
+                message = f"replace.edges: nothing in {self.base} reads {source}"
+                self.not_there(message, source, change.key, sources, "its sources are")
+        return rewired(base, changes)
+
     def replaced(self, old: Entry | None, change: Entry | None, path: str) -> Entry | None:
         """A section, or a part of the definition, with what replace says of it."""
-        if old is None or change is None:
-            if change is not None:
-                help = "what is new stands beside extends, not under replace"
-                self.error(NOT_IN_BASE, f"{path}: {self.base} has none", change.key, help)
+        if change is None:
             return old
-        kind = path.rpartition(".")[2]
-        if kind == "definition":
-            parts = {
-                name: self.replaced(part, entries(change.value).get(name), f"{path}.{name}")
-                for name, part in entries(old.value).items()
-            }
-            missing = entries(change.value).keys() - parts.keys()
-            for name in sorted(missing):
-                self.replaced(None, entries(change.value)[name], f"{path}.{name}")
-            kept = {name: part for name, part in parts.items() if not empty(part.value)}
-            return Entry(old.key, Map(old.value.mark, kept))
+        if old is None:
+            help = "what is new stands beside extends, not under replace"
+            self.error(NOT_IN_BASE, f"{path}: {self.base} has none", change.key, help)
+            return None
+        if path == "replace.definition":
+            return Entry(old.key, self.definition(old.value, change.value, path))
         if isinstance(old.value, List):
             return Entry(old.key, self.lines(old.value, change.value, path))
-        entry = self.stage if kind == "stages" else whole
+        entry = self.stage if path == "replace.stages" else whole
         return Entry(old.key, self.named(old.value, change.value, path, entry))
+
+    def definition(self, old: Map, changes: Map, path: str) -> Map:
+        names = dict.fromkeys((*old.entries, *changes.entries))
+        parts = {
+            name: self.replaced(old.entries.get(name), changes.entries.get(name), f"{path}.{name}") for name in names
+        }
+        return Map(old.mark, {name: part for name, part in parts.items() if part and not empty(part.value)})
 
     def named(self, old: Map, changes: Map, path: str, changed: Callable[[Entry, Entry], Entry]) -> Map:
         """Entries by name, each changed or gone."""
@@ -116,16 +124,19 @@ class Merger:
         """All lines anew, or some of them, each named by its text."""
         if isinstance(changes, List):
             return changes
-        texts, result = [line.text for line in old.items], {place: [line] for place, line in enumerate(old.items)}
+        places: dict[str, list[int]] = {}
+        for place, line in enumerate(old.items):
+            places.setdefault(line.text, []).append(place)
+        result = [[line] for line in old.items]
         for text, change in changes.entries.items():
-            if text not in texts:
-                self.not_there(f"{path}: {self.base} has no line {quoted(text)}", text, change.key, texts)
-            elif texts.count(text) > 1:
-                message = f"{path}: {self.base} has the line {quoted(text)} {texts.count(text)} times"
+            if text not in places:
+                self.not_there(f"{path}: {self.base} has no line {quoted(text)}", text, change.key, places)
+            elif len(places[text]) > 1:
+                message = f"{path}: {self.base} has the line {quoted(text)} {len(places[text])} times"
                 self.error(NOT_IN_BASE, message, change.key, "write all lines anew, as a list")
             else:
-                result[texts.index(text)] = new_lines(change.value)
-        return List(old.mark, tuple(line for lines in result.values() for line in lines))
+                result[places[text][0]] = new_lines(change.value)
+        return List(old.mark, tuple(line for lines in result for line in lines))
 
     # --- add
 
@@ -151,9 +162,11 @@ class Merger:
 
     # --- errors
 
-    def not_there(self, message: str, name: str, key: Scalar, there: Iterable[str]) -> None:
-        close, known = nearest(name, there), "; ".join(there)
-        help = f"did you mean {close}?" if close else f"it has {known}" if known else None
+    def not_there(self, message: str, name: str, key: Scalar, there: Collection[str], words: str = "it has") -> None:
+        help = None
+        if there and len(self.errors) < MOST_HINTS:
+            close = nearest(name, there)
+            help = f"did you mean {close}?" if close else f"{words} {'; '.join(there)}"
         self.error(NOT_IN_BASE, message, key, help)
 
     def error(self, code: str, message: str, key: Scalar, help: str | None) -> None:

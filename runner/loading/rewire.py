@@ -1,14 +1,16 @@
 """The edges of a base that a variant gives other sources, and those that it leaves without one."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
-from ..diagnostics.codes import NOT_IN_BASE, STILL_READ
+from ..diagnostics.codes import STILL_READ
 from ..diagnostics.errors import Diagnostic, Note
-from ..diagnostics.hints import nearest
 from .yaml_nodes import Entry, Map, entries
 
 MOST_NOTES = 8
+SOURCE_IN = re.compile(r"(?<![\w.])[A-Za-z]\w*(?:\.[A-Za-z]\w*)?")
+"""``input`` or ``stage.port`` in the text of an edge."""
+Readers = dict[str, list[tuple[str, Entry]]]
 
 
 def rewired(base: Map, changes: Mapping[str, Entry]) -> Map:
@@ -34,60 +36,51 @@ def with_entries(node: Map, changes: Mapping[str, Entry]) -> Map:
     return Map(node.mark, {**node.entries, **changes})
 
 
-def read_by_none(base: Map, changes: Mapping[str, Entry]) -> list[Diagnostic]:
-    """Sources that a variant replaces and that nothing in the base reads."""
-    name, sources = entries(base)["name"].value.text, {edge.value.text for _, edge in readers(base)}
-    found = []
-    for source, change in changes.items():
-        if not any(reads(text, source) for text in sources):
-            close = nearest(source, sources)
-            help = f"did you mean {close}?" if close else f"its sources are {', '.join(sorted(sources))}"
-            message = f"replace.edges: nothing in {name} reads {source}"
-            found.append(Diagnostic(NOT_IN_BASE, message, change.key.mark, help=help))
+def readers(root: Map) -> Readers:
+    """Every source that a port or an output reads, alone or in an expression -> who reads it, and the edge."""
+    found: Readers = {}
+    edges = [
+        (f"{stage}.{port}", edge)
+        for stage, entry in entries(root, "stages").items()
+        for port, edge in entries(entry.value, "in").items()
+    ]
+    edges += [(f"the output {name}", edge) for name, edge in entries(root, "outputs").items()]
+    for who, edge in edges:
+        for source in dict.fromkeys(SOURCE_IN.findall(edge.value.text)):
+            found.setdefault(source, []).append((who, edge))
     return found
-
-
-def readers(root: Map) -> Iterator[tuple[str, Entry]]:
-    """(who reads, the edge) of every port that is bound and of every output."""
-    for stage, entry in entries(root, "stages").items():
-        for port, edge in entries(entry.value, "in").items():
-            yield f"{stage}.{port}", edge
-    for name, edge in entries(root, "outputs").items():
-        yield f"the output {name}", edge
-
-
-def reads(text: str, source: str) -> bool:
-    """Whether an edge written so reads ``input``, ``stage.port`` or, for ``stage.``, any port, alone or with others."""
-    after = r"\w" if source.endswith(".") else r"(?![\w.])"
-    return bool(re.search(rf"(?<![\w.]){re.escape(source)}{after}", text))
 
 
 def still_read(root: Map, inputs: Mapping[str, Entry], stages: Mapping[str, Entry]) -> list[Diagnostic]:
     """Inputs and stages that were removed and that something still reads, each with its readers."""
-    removed = [(f"the input {name}", name, entry) for name, entry in inputs.items()]
-    removed += [(f"the stage {name}", f"{name}.", entry) for name, entry in stages.items()]
-    found = []
-    for what, source, entry in removed:
-        edges = [(who, edge) for who, edge in readers(root) if reads(edge.value.text, source)]
+    found, of_stage, of_source = [], {}, readers(root)
+    for source, edges in of_source.items():
+        if "." in source:
+            of_stage.setdefault(source.partition(".")[0], []).extend(edges)
+    removed = [(f"the input {name}", of_source.get(name), entry) for name, entry in inputs.items()]
+    removed += [(f"the stage {name}", of_stage.get(name), entry) for name, entry in stages.items()]
+    for what, edges, entry in removed:
         if edges:
-            notes = tuple(Note(f"{who} reads {edge.value.text}", edge.value.mark) for who, edge in edges)
             help = way_out(entry.key.mark.file, [edge for _, edge in edges])
             message = f"{what} is removed and still read"
-            found.append(Diagnostic(STILL_READ, message, entry.key.mark, notes[:MOST_NOTES], help))
+            found.append(Diagnostic(STILL_READ, message, entry.key.mark, reader_notes(edges), help))
     return found
 
 
 def read_inside(root: Map, changes: Mapping[str, Entry]) -> list[Diagnostic]:
     """Edges of the base that read a replaced source as part of an expression, which no other source can stand for."""
-    found = []
+    found, of_source = [], readers(root)
     for source, change in changes.items():
-        for who, edge in readers(root):
-            if edge.value.mark.file != change.key.mark.file and reads(edge.value.text, source):
-                note = Note(f"{who} reads {edge.value.text}", edge.value.mark)
-                message = f"replace.edges: {who} reads {source} in an expression, which stays as it is"
-                help = "write that edge anew, under replace.stages or replace.outputs"
-                found.append(Diagnostic(STILL_READ, message, change.key.mark, (note,), help))
+        edges = [each for each in of_source.get(source, ()) if each[1].value.mark.file != change.key.mark.file]
+        if edges:
+            message = f"replace.edges: {source} is read in expressions, and these stay as they are"
+            help = "write those edges anew, under replace.stages or replace.outputs"
+            found.append(Diagnostic(STILL_READ, message, change.key.mark, reader_notes(edges), help))
     return found
+
+
+def reader_notes(edges: Iterable[tuple[str, Entry]]) -> tuple[Note, ...]:
+    return tuple(Note(f"{who} reads {edge.value.text}", edge.value.mark) for who, edge in edges)[:MOST_NOTES]
 
 
 def way_out(file: str, edges: Iterable[Entry]) -> str | None:

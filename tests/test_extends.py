@@ -22,6 +22,7 @@ from chunkwise.runner.loading.extend import MOST_FILES
 from chunkwise.runner.loading.load_spec import parse_spec, read_spec
 from chunkwise.runner.loading.merge_trees import merged
 from chunkwise.runner.loading.pipelines import FOLDER, names
+from chunkwise.runner.loading.read_tree import read_tree
 from chunkwise.runner.loading.rewire import SOURCE_IN
 from chunkwise.runner.loading.schema import pipeline_schema
 from chunkwise.runner.loading.spec_text import scalar, spec_text
@@ -315,6 +316,22 @@ def test_the_resolved_text(monkeypatch, capsys):
     assert capsys.readouterr().out == (BAD.parents[1] / "resolved" / "gated_delta_l2norm.yaml").read_text()
 
 
+def test_what_does_not_fit_together_can_be_looked_at(tmp_path, capsys):
+    path = tmp_path / "loop.yaml"
+    path.write_text((BAD / "base.yaml").read_text().replace("in: {x: g}", "in: {x: cumsum.y}"))
+    assert main(["show", str(path)]) == 2 and "[CW226]" in capsys.readouterr().err
+    assert main(["show", str(path), "--resolved"]) == 0
+    assert "cumsum: {use: chunk_local_cumsum, in: {x: cumsum.y}}" in capsys.readouterr().out
+
+
+def test_show_names_what_is_extended(capsys, monkeypatch):
+    monkeypatch.chdir(BAD.parents[2])
+    assert main(["show", str(Path("pipelines/kda_bounded.yaml"))]) == 0
+    assert "\nextends pipelines/kda.yaml, which extends pipelines/kda_core.yaml\n" in capsys.readouterr().out
+    assert main(["show", "kda_bounded", "--json"]) == 0
+    assert [Path(file).stem for file in json.loads(capsys.readouterr().out)["extends"]] == ["kda", "kda_core"]
+
+
 def test_a_stage_cannot_be_resolved(capsys):
     assert main(["show", "chunk_o", "--resolved", "--json"]) == 2
     (error,) = json.loads(capsys.readouterr().out)["errors"]
@@ -351,6 +368,29 @@ def validator():
 def test_the_schema_takes_variants_that_are_right(validator):
     for file in (FOLDER / f"{name}.yaml" for name in VARIANTS):
         assert not list(validator.iter_errors(yaml.safe_load(file.read_text())))
+
+
+@pytest.mark.parametrize(
+    "replace, good",
+    [
+        ("  stages: {scan: {use: chunk_h, in: {k: null}}, out: null}\n", True),
+        ("  stages: {scan: {use: chunk_x}}\n", False),
+        ("  edges: {k: null, scan.h: q}\n", True),
+        ("  edges: {scan.h.x: q}\n", False),
+        ("  definition: {step: {a = b: [c = d, e = f]}, let: [a = 1]}\n", True),
+        ("  definition: {step: {a = b: {c: d}}}\n", False),
+        ("  inputs: {q: null, k: {dtype: f32}}\n", False),
+        ("  summary: no\n", False),
+    ],
+)
+def test_the_schema_and_the_loader_agree_on_replace(replace, good, validator):
+    text = text_of(replace)
+    assert bool(list(validator.iter_errors(yaml.safe_load(text)))) != good
+    if good:
+        read_tree(text, "me.yaml")
+    elif "chunk_x" not in text:  # which stages there are is no business of the loader
+        with pytest.raises(ChunkwiseError):
+            read_tree(text, "me.yaml")
 
 
 @pytest.mark.parametrize("name", ["path", "forgotten", "without_extends"])

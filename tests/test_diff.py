@@ -189,7 +189,9 @@ def test_trouble_is_two(here, capsys):
 
 def document(capsys, *argv):
     code = main(["diff", *argv, "--json"])
-    return code, json.loads(capsys.readouterr().out)
+    found = json.loads(capsys.readouterr().out)
+    assert found["errors"] == []
+    return code, found
 
 
 def test_json(here, capsys):
@@ -239,6 +241,36 @@ def test_times_beside_each_other(here, capsys):
     found = document(capsys, "base.yaml", other, "--reports", old, new)[1]["times"]
     assert found["stages"][1] == {"id": "states", "stage": "use_states", "latency_ms": [2, 3]}
     assert (found["end_to_end_ms"], found["notes"]) == ([15, 17.5], ["T: 64 and 128"])
+
+
+def test_a_stage_that_is_gone_and_a_new_one_of_its_name(here, capsys):
+    """``norm`` of the first is ``knorm`` of the second, whose ``norm`` is new; ``old`` is an input there."""
+    norms = ("stages:", "stages:\n  norm: {use: l2norm, in: {x: k}}\n  old: {use: l2norm, in: {x: v}}")
+    line = "    - o = scale"
+    one = changed(
+        norms,
+        ("{q: q, k: k", "{q: q, k: norm.y"),
+        ("outputs: {", "outputs: {b: old.y, "),
+        (line, f"    - b = v\n{line}"),
+        name="one",
+    )
+    two = changed(
+        ("stages:", "stages:\n  norm: {use: l2norm, in: {x: q}}\n  knorm: {use: l2norm, in: {x: k}}"),
+        ("{q: q, k: k", "{q: norm.y, k: knorm.y"),
+        ("  g: {", "  old: B T H K\n  g: {"),
+        ("outputs: {", "outputs: {b: old, "),
+        (line, f"    - b = old\n{line}"),
+        name="two",
+    )
+    files = report("a.json", "one", {"norm": 1, "old": 2}), report("b.json", "two", {"norm": 3, "knorm": 4})
+    found = document(capsys, one, two, "--reports", *files)[1]
+    assert {row["id"]: row["latency_ms"] for row in found["times"]["stages"]} == {
+        "norm": [None, 3],
+        "knorm": [1, 4],
+        "old (one)": [2, None],
+    }
+    svg = Path(found["files"][0]).read_text()
+    assert all(f">{words}</text>" in svg for words in ("3 ms", "1 -&gt; 4 ms", "- old (one)", "2 ms"))
 
 
 def test_two_runs_of_one_pipeline(here, capsys):

@@ -42,8 +42,7 @@ def time_lines(found: Difference, times: tuple[Report, ...]) -> list:
 
 
 def time_words(found: Difference, times: tuple[Report, ...]) -> dict[str, str]:
-    """What the picture says of the time of a stage that ran in both."""
-    if not times:
-        return {}
-    both = (row for row in rows(found, *times) if row.before is not None and row.after is not None)
-    return {row.id: f"{row.before:.3g} -> {row.after:.3g} ms" for row in both}
+    """What the picture says of the time of each stage: before and after, or the one that there is."""
+    shown = rows(found, *times) if times else ()
+    both = {row.id: [ms for ms in (row.before, row.after) if ms is not None] for row in shown}
+    return {name: " -> ".join(f"{ms:.3g}" for ms in each) + " ms" for name, each in both.items()}

@@ -19,6 +19,12 @@ class Difference:
     matches: Mapping[str, str]
     changes: tuple[Change, ...]
 
+    def id_in_new(self, node: str) -> str:
+        """What a node of old is called beside those of new: one that is gone takes the name of no other."""
+        if node in self.matches:
+            return self.matches[node]
+        return f"{node} ({self.old.name})" if node in self.new.nodes or node in self.new.inputs else node
+
 
 def difference(old: Graph, new: Graph) -> Difference:
     """Both as solved with every input present."""

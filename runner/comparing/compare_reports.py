@@ -64,16 +64,14 @@ def rows(found: Difference, before: Report, after: Report) -> list[Row]:
     result = []
     for name, (stage, ms) in after.stages.items():
         result.append(Row(name, stage, before.stages[old[name]][1] if name in old else None, ms))
-    gone = (name for new, name in old.items() if new not in after.stages)
-    return result + [Row(name, before.stages[name][0], before.stages[name][1], None) for name in gone]
+    gone = ((new, *before.stages[name]) for new, name in old.items() if new not in after.stages)
+    return result + [Row(new, stage, ms, None) for new, stage, ms in gone]
 
 
 def id_in_new(found: Difference, name: str) -> str:
     """A node's id in the second graph: of ``scan``, ``scan.vjp`` and ``d(scan.h)`` alike."""
-    start, owner, rest = re.fullmatch(r"(d\()?(\w*)(.*)", name, re.DOTALL).groups()
-    if owner in found.old.nodes and owner not in found.matches:
-        return f"{name} of {found.old.name}"
-    return f"{start or ''}{found.matches.get(owner, owner)}{rest}"
+    start, owner, rest = re.fullmatch(r"(d\()?(\w*)(.*)", name, re.DOTALL).groups("")
+    return start + (found.id_in_new(owner) if owner in found.old.nodes else owner) + rest
 
 
 def unlike(before: Report, after: Report) -> list[str]:

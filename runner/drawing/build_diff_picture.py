@@ -13,8 +13,8 @@ from .picture import ADDED, CHANGED, INPUT, REMOVED, STAGE, VALUE, Arrow, Pictur
 
 
 def build_diff_picture(found: Difference, times: Mapping[str, str] | None = None) -> Picture:
-    """times: id of a stage in the second graph, or of one that is gone in the first -> its two times in words."""
-    new, names = build_picture(found.new), names_in_new(found)
+    """times: id of a node in the picture -> its times in words."""
+    new, names = build_picture(found.new), {name: found.id_in_new(name) for name in found.old.nodes}
     old = renamed(build_picture(found.old), names, new)
     stages = {stage.id: stage for stage in old.stages}
     shown = [changed_stage(found, stage) for stage in new.stages]
@@ -32,15 +32,6 @@ def build_diff_picture(found: Difference, times: Mapping[str, str] | None = None
 def only(mine: Mapping, others: Iterable) -> list:
     others = set(others)
     return [each for name, each in mine.items() if name not in others]
-
-
-def names_in_new(found: Difference) -> dict[str, str]:
-    """Ids of the first graph's nodes -> in the picture: one that is gone may not take the name of another node."""
-    taken = {*found.new.nodes, *found.new.inputs}
-    return {
-        name: found.matches.get(name) or (f"{name} ({found.old.name})" if name in taken else name)
-        for name in found.old.nodes
-    }
 
 
 def renamed(picture: Picture, names: Mapping[str, str], new: Picture) -> Picture:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from chunkwise.runner import load
-from chunkwise.runner.calling.fingerprint import fingerprint
+from chunkwise.runner.calling.fingerprint import fingerprint, plain
 from chunkwise.runner.diagnostics.codes import CODES
 from chunkwise.runner.diagnostics.errors import ChunkwiseError
 from chunkwise.runner.diagnostics.explanations import EXPLANATIONS
@@ -249,7 +249,7 @@ SHIPPED = [file.read_bytes() for file in (*(FOLDER / f"{name}.yaml" for name in 
 PIECES = [b"null", b"{", b"}", b"[", b"]", b": ", b"\n", b"  ", b"- ", b"q", b"replace:", b"extends: base\n", b"S = S"]
 
 
-def test_mutated_variants_give_a_spec_or_a_chunkwise_error(monkeypatch):
+def test_mutated_variants_give_a_spec_that_reads_back_or_a_chunkwise_error(monkeypatch):
     monkeypatch.chdir(BAD)
     random_one = random.Random(8)
     for _ in range(400):
@@ -257,9 +257,11 @@ def test_mutated_variants_give_a_spec_or_a_chunkwise_error(monkeypatch):
         at = random_one.randrange(len(data))
         data = data[:at] + random_one.choice(PIECES) + data[at + random_one.choice([0, 1, 4, 20]) :]
         try:
-            spec_text(parse_spec(data, "fuzz.yaml"))
+            spec = parse_spec(data, "fuzz.yaml")
         except ChunkwiseError as error:
             assert all(each.code in CODES for each in error.diagnostics) and str(error).startswith("error[CW")
+        else:
+            assert plain(parse_spec(spec_text(spec), "alone.yaml")) == plain(spec)
 
 
 # --- show --resolved

@@ -278,7 +278,11 @@ def test_contrast_on_light_and_dark_pages():
     on_pages = [(text, page) for text in (palette.FAINT_TEXT, palette.UNIT) for page in (palette.PAGE, palette.PHASE)]
     on_boxes = [(text, box) for text in (palette.FAINT_TEXT, palette.UNIT) for box in (palette.INPUT, palette.OUTPUT)]
     on_stages = [(palette.FAINT_TEXT, ground) for ground in (palette.STAGE, *palette.HEAT)]
-    grounds = (palette.PAGE, palette.PHASE, palette.INPUT, palette.OUTPUT, palette.STAGE, *palette.HEAT)
+    for ground, line in palette.CHANGES.values():
+        on_boxes += [(text, ground) for text in (palette.FAINT_TEXT, palette.UNIT)]
+        on_pages.append((line, palette.PAGE))
+    changes = [ground for ground, _ in palette.CHANGES.values()]
+    grounds = (palette.PAGE, palette.PHASE, palette.INPUT, palette.OUTPUT, palette.STAGE, *palette.HEAT, *changes)
     for text, ground in [*on_pages, *on_boxes, *on_stages, *((palette.TEXT, ground) for ground in grounds)]:
         assert contrast(text, ground) >= 4.5, (text, ground)
         assert contrast(palette.DARK[text], palette.DARK[ground]) >= 4.5, (text, ground)

@@ -58,9 +58,8 @@ def test_a_variant_needs_the_sum_of_its_gate(tmp_path, monkeypatch, capsys):
     """What the comment in the file says."""
     monkeypatch.chdir(tmp_path)
     text = (EXAMPLES / "variants" / "gla_decay_gate.yaml").read_text()
-    wrong = text.replace("{k: k, v: v, g: cumsum.y", "{k: k, v: v, g: gate.g")
-    assert wrong != text
-    Path("wrong.yaml").write_text(wrong)
+    assert "Add stages: {scan: {in: {g: gate.g}}} under replace" in text
+    Path("wrong.yaml").write_text(text + "  stages: {scan: {in: {g: gate.g}}}\n")
     assert main(["check", "wrong.yaml"]) == 2
     error = capsys.readouterr().err
     assert (

@@ -21,7 +21,9 @@ MACHINES = {"CW702", "CW703", "CW704", "CW801", "CW803", "CW804", "CW901"}
 GPU = {"CW605": True, "CW701": False}
 """Whether the machine must have one for the command to end with the code."""
 COMMANDS = {code for code, text in EXPLANATIONS.items() if text.example.startswith("chunkwise ")} - MACHINES
-SNIPPETS = EXPLANATIONS.keys() - COMMANDS - CALLS - STAGE_FILES - MACHINES
+VARIANTS = {"CW215", "CW216", "CW217", "CW218", "CW219"}
+"""Files that extend another: tests/test_extends.py has them."""
+SNIPPETS = EXPLANATIONS.keys() - VARIANTS - COMMANDS - CALLS - STAGE_FILES - MACHINES
 
 
 def with_snippet(snippet):

@@ -1,4 +1,4 @@
-"""What an op computes, as a short hash: the same for the same file, stages and back end, wherever the file lies."""
+"""What an op computes, as a short hash: the same for the same pipeline, stages and back end, wherever it is written."""
 
 import hashlib
 import json
@@ -21,11 +21,11 @@ def fingerprint(op) -> str:
 
 
 def plain(x):
-    """A spec as lists and texts, without its places."""
+    """A spec as lists and texts, without its places and files."""
     if isinstance(x, Mark):
         return None
     if is_dataclass(x):
-        return [plain(getattr(x, field.name)) for field in fields(x) if field.name != "file"]
+        return [plain(getattr(x, field.name)) for field in fields(x) if field.name not in ("file", "bases")]
     if isinstance(x, Mapping):
         return [[key, plain(value)] for key, value in x.items()]
     return [plain(each) for each in x] if isinstance(x, tuple) else repr(x)

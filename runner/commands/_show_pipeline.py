@@ -14,7 +14,8 @@ EDGE = ("shape", "dtype", "unit", "values")
 def pipeline_text(graph: Graph) -> list:
     """summary, source, inputs, the other keys of the file, the stages with their solved edges, outputs."""
     spec = graph.spec
-    parts = [f"{spec.name}  ({shown_path(spec.file)})", *filter(None, (spec.summary, spec.source)), ""]
+    extends = f"extends {', which extends '.join(map(shown_path, spec.bases))}" if spec.bases else ""
+    parts = [f"{spec.name}  ({shown_path(spec.file)})", *filter(None, (spec.summary, spec.source, extends)), ""]
     parts += [input_table(graph), "", *plain_lines(spec)]
     parts += definition_lines(spec.definition)
     for phase in dict.fromkeys(node.phase for node in graph.nodes.values()):
@@ -109,6 +110,7 @@ def pipeline_document(graph: Graph) -> dict:
     return {
         "pipeline": spec.name,
         "file": spec.file,
+        "extends": list(spec.bases),
         "summary": spec.summary,
         "source": spec.source,
         "axes": values(spec.axes),

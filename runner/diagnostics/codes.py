@@ -38,6 +38,11 @@ NAME_TWICE = "CW211"
 BAD_USE = "CW212"
 BAD_SOURCE = "CW213"
 KEYS_CLASH = "CW214"
+UNKNOWN_BASE = "CW215"
+BASE_CYCLE = "CW216"
+NOT_IN_BASE = "CW217"
+IN_BASE_ALREADY = "CW218"
+STILL_READ = "CW219"
 
 UNKNOWN_STAGE = "CW221"
 UNKNOWN_PORT = "CW222"
@@ -85,6 +90,7 @@ UNKNOWN_WORKLOAD = "CW606"
 INPUTS_FILE = "CW607"
 UNKNOWN_CODE = "CW608"
 DOUBLE_BACKWARD = "CW609"
+RUN_REPORT = "CW610"
 
 NO_GPU = "CW701"
 BACKEND = "CW702"
@@ -128,6 +134,11 @@ CODES = {
     BAD_USE: Code("use is not a plain stage name", REFUSED),
     BAD_SOURCE: Code("not a source of an edge", REFUSED),
     KEYS_CLASH: Code("keys that exclude each other", REFUSED),
+    UNKNOWN_BASE: Code("no pipeline to extend", REFUSED),
+    BASE_CYCLE: Code("pipelines that extend each other", REFUSED),
+    NOT_IN_BASE: Code("replaces what the base does not have", REFUSED),
+    IN_BASE_ALREADY: Code("adds what the base has already", REFUSED),
+    STILL_READ: Code("removed and still read", REFUSED),
     UNKNOWN_STAGE: Code("unknown stage", REFUSED),
     UNKNOWN_PORT: Code("unknown port", REFUSED),
     UNKNOWN_SOURCE: Code("unknown source", REFUSED),
@@ -169,6 +180,7 @@ CODES = {
     INPUTS_FILE: Code("inputs file does not fit", REFUSED),
     UNKNOWN_CODE: Code("unknown error code", REFUSED),
     DOUBLE_BACKWARD: Code("gradient of a gradient", REFUSED),
+    RUN_REPORT: Code("not the report of that run", REFUSED),
     NO_GPU: Code("no GPU", ENVIRONMENT),
     BACKEND: Code("back end missing", ENVIRONMENT),
     OUT_OF_MEMORY: Code("out of memory", ENVIRONMENT),

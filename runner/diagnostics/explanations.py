@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from textwrap import fill
 
 from . import codes
+from .explanations_of_calls import OF_CALLS
+from .explanations_of_texts import OF_TEXTS
 from .warning_texts import WARNINGS
 
 WIDTH = 100
@@ -28,41 +30,9 @@ def explain(code: str) -> str:
 
 # fmt: off
 EXPLANATIONS = {code: Explanation(*texts) for code, texts in sorted({
+    **OF_TEXTS,
+    **OF_CALLS,
     **WARNINGS,
-    codes.NO_FILE: (
-        "The path does not lead to a file that can be read.",
-        "chunkwise check pipelines/gated_dleta.yaml",
-        "Correct the path. A name without a folder and without .yaml means a pipeline that ships: `chunkwise list`.",
-    ),
-    codes.ENCODING: (
-        "A pipeline is a text in UTF-8. It holds no control character, no text direction override and no line break "
-        "that YAML 1.2 does not know, raw or as an escape: they read differently from what they do.",
-        r'summary: "gated\0delta"',
-        "Save the file as UTF-8 and remove the character at the place shown.",
-    ),
-    codes.YAML_SYNTAX: (
-        "The text is no YAML, or not the YAML that was meant. In { } and [ ] a comma ends an entry even inside "
-        "parentheses, so text that holds a comma is quoted there. Tabs do not indent. A file holds one document.",
-        "definition: {step: [S = S + outer(k, v)]}",
-        'Quote the text, or write one item a line:\n\n    step:\n      - S = S + outer(k, v)',
-    ),
-    codes.DUPLICATE_KEY: (
-        "A key stands twice in one mapping. Most YAML readers keep the last one in silence; here it is an error.",
-        "axes: {C: 64, C: 128}",
-        "Remove one of the two.",
-    ),
-    codes.YAML_FEATURE: (
-        "Tags (!!python/object, !!str) and merge keys (<<) are not read: a file from anywhere must be safe to load, "
-        "and each thing is written in one way. Anchors and aliases work.",
-        "summary: !!str 3",
-        "Quote a value to make it a text. Write merged keys out, or alias a whole value.",
-    ),
-    codes.LIMIT: (
-        "Files are limited to 256 KiB, 32 levels, 10,000 values with aliases written out, and integers of 40 digits, "
-        "so that a hostile file costs no more than a moment.",
-        "axes: {C: 64000000000000000000000000000000000000000}",
-        "Split the pipeline, or write fewer aliases of aliases and shorter numbers.",
-    ),
     codes.UNKNOWN_KEY: (
         "The key means nothing at this place. Keys that are not known are never ignored.",
         "  out: {uses: chunk_o, in: {q: q}}",
@@ -141,6 +111,34 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in sorted({
         "Two keys exclude each other: a definition is given token by token (step) or over whole tensors (dense).",
         "definition: {step: [o = q @ k], dense: [o = q]}",
         "Keep one of the two.",
+    ),
+    codes.UNKNOWN_BASE: (
+        "extends is the name of a pipeline that ships, or of a file NAME.yaml beside the file that extends it. It is "
+        "never a path, and never both: nothing shadows a pipeline that ships.",
+        "extends: gated_dleta",
+        "Correct the name; `chunkwise list` names what ships. Give a file of your own a name of its own.",
+    ),
+    codes.BASE_CYCLE: (
+        "A pipeline extends itself, by way of the files that it extends: there is no first one to start from.",
+        "extends: me                               # in me.yaml",
+        "One of the files of the circle stands on its own: write its inputs, stages and outputs out.",
+    ),
+    codes.NOT_IN_BASE: (
+        "replace changes and removes what the base has. What it names is not there, by this name or as this line.",
+        "extends: gated_delta\nreplace: {stages: {sacn: null}}",
+        "Correct the name. What is new stands beside extends, under inputs, stages and so on. "
+        "`chunkwise show BASE --resolved` prints what is there.",
+    ),
+    codes.IN_BASE_ALREADY: (
+        "What stands beside extends is added to the base, and the base has an entry of this name.",
+        "extends: gated_delta\ninputs: {k: B T H K}",
+        "Write it under replace to change it:\n\n    replace:\n      inputs: {k: B T H K}",
+    ),
+    codes.STILL_READ: (
+        "replace removes an input or a stage, and an edge or output of the base still reads it.",
+        "extends: gated_delta\nreplace: {inputs: {beta: null}}",
+        "Give its readers another source, all at once with edges or one by one with stages:\n\n    "
+        "replace:\n      inputs: {beta: null}\n      edges: {beta: sigmoid.y}",
     ),
     codes.UNKNOWN_STAGE: (
         "No stage has this name. A stage is a file in stages/, in a folder given by --stages, or in an installed "
@@ -302,102 +300,5 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in sorted({
         "verify, rounded the float64 numbers of the truth. The place is in the stage file.",
         'return x * 2                              # in place of return {"y": x * 2}',
         "Correct the stage file. A reference gives every output of the contract by name, in the shape of its port.",
-    ),
-    codes.USAGE: (
-        "The command line does not say what to do, or two of its parts exclude each other.",
-        "chunkwise run",
-        "`chunkwise COMMAND --help` shows what it takes.",
-    ),
-    codes.BAD_AXES: (
-        "--axes takes names and sizes: NAME=SIZE, with commas between; each name an axis of the pipeline.",
-        "chunkwise run gated_delta --axes T:4096",
-        "Write --axes T=4096,H=16.",
-    ),
-    codes.BAD_SEQLENS: (
-        "cu_seqlens starts at 0, never falls, and ends at T or before; it is int32 or int64, on the tensors' device, "
-        "and goes with B = 1. --seqlens takes lengths from 0 with commas between.",
-        "op(..., cu_seqlens=torch.tensor([0, 12, 8, 16]))",
-        "Pass the running sum of the lengths, with a 0 in front.",
-    ),
-    codes.TENSOR: (
-        "A tensor of the call is missing, unknown, on another device, or has another dtype, rank or size than the "
-        "pipeline's inputs say.",
-        "op(q=q, k=k.half(), ...)                   # q is bfloat16",
-        "Pass what the message names; nothing is cast or moved in silence.",
-    ),
-    codes.SIZE: (
-        "The back end that was asked for has no implementation for these sizes, and says why.",
-        "chunkwise run gated_delta --axes K=512 --backend triton",
-        "Choose a supported size, or --backend reference.",
-    ),
-    codes.UNKNOWN_WORKLOAD: (
-        "No workload has this name.",
-        "chunkwise run gated_delta --workload huge",
-        "The help names the nearest; --axes gives sizes of your own.",
-    ),
-    codes.INPUTS_FILE: (
-        "The file of --inputs cannot be read as safetensors, or lacks a tensor that the pipeline requires.",
-        "chunkwise run gated_delta --inputs capture.pt",
-        "Write the tensors under the pipeline's input names with safetensors.torch.save_file.",
-    ),
-    codes.UNKNOWN_CODE: (
-        "chunkwise explain was asked for a code that does not exist.",
-        "chunkwise explain CW999",
-        "The code stands in brackets after the word error, as in error[CW304].",
-    ),
-    codes.DOUBLE_BACKWARD: (
-        "The backward pass of a pipeline is derived, and it has no derivative of its own.",
-        "torch.autograd.grad(loss, k, create_graph=True)",
-        "Leave out create_graph; for second derivatives, differentiate the definition or the references.",
-    ),
-    codes.NO_GPU: (
-        "What was asked for needs a GPU, and none is there or torch cannot use it.",
-        "chunkwise run gated_delta --backend triton      # on a laptop",
-        "`chunkwise doctor` shows what was found. --backend reference and --backend interpret need no GPU.",
-    ),
-    codes.BACKEND: (
-        "The back end needs a package that is not installed or not usable here: Triton has no wheel for macOS and "
-        "Windows.",
-        "chunkwise verify gated_delta --backend interpret      # without triton",
-        "Install it, or use --backend reference. `chunkwise doctor` lists versions.",
-    ),
-    codes.OUT_OF_MEMORY: (
-        "The device has no memory left for the tensors of this call.",
-        "chunkwise run gated_delta --axes B=64,T=131072",
-        "Choose smaller sizes or a larger device.",
-    ),
-    codes.OUTPUT: (
-        "The place where the result goes takes nothing more: its disk is full, or stdout leads to one that is.",
-        "chunkwise list > /dev/full",
-        "Make room, or name another place: --out DIR, or -o FILE for export.",
-    ),
-    codes.OUT_OF_BUDGET: (
-        "A result differs from the float64 definition by more than rounding explains. Budgets are derived, not tuned; "
-        "the message names the first stage that is out.",
-        "chunkwise verify gated_delta",
-        "A stage is named: its kernel, its vjp or its reference is wrong, whichever the place shows, or a compiler "
-        "miscompiles it (`chunkwise doctor`). Only the op is named: graph and definition are two different ops; "
-        "look for swapped edges, a missing factor, step lines in another order.",
-    ),
-    codes.VALUE_OUT_OF_LAW: (
-        "A tensor holds a value that its law excludes; the message says which and where. verify holds what each stage "
-        "gives against the stage's promises, --probe every value of one run, inputs first.",
-        "chunkwise run gated_delta --inputs capture.safetensors --probe      # a g above 0",
-        "Correct the tensor or the stage, or the law if the op does not need it.",
-    ),
-    codes.NOT_FINITE: (
-        "A result holds nan or inf where the definition is finite.",
-        "chunkwise verify gated_delta --dtype fp16",
-        "The message names the first stage that gave one; `run --until STAGE` stops there.",
-    ),
-    codes.LAUNCH_FAILED: (
-        "A kernel did not compile or did not run on this device.",
-        "chunkwise run gated_delta --backend triton",
-        "The message holds the compiler's or driver's words; `chunkwise doctor` knows bad pairs of versions.",
-    ),
-    codes.INTERNAL: (
-        "chunkwise itself is at fault: this should not happen, whatever the input.",
-        "error[CW901]: ...",
-        "Please report it with the command, the file and the text below the message.",
     ),
 }.items())}

@@ -15,6 +15,7 @@ from .draw_dot import dot_text
 from .draw_mermaid import mermaid_text
 from .draw_svg import svg_text
 from .layout import NoLayout, lay_out
+from .picture import Picture
 
 FORMATS = ("svg", "dot", "mermaid")
 SUFFIXES = {"svg": "svg", "dot": "dot", "mermaid": "mmd"}
@@ -51,7 +52,11 @@ def draw(
     format: one of FORMATS. sizes: axis -> number; an axis that is missing stays a name. times: node id -> latency
     in ms. io_dtype: a key of dtypes.IO_DTYPES. backends: node id -> what runs it.
     """
-    shown = build_picture(graph, sizes, times, io_dtype, backends)
+    return draw_picture(build_picture(graph, sizes, times, io_dtype, backends), format)
+
+
+def draw_picture(shown: Picture, format: str) -> Drawing:
+    """A picture that is built already, as text."""
     if format == "mermaid":
         return Drawing(mermaid_text(shown), format)
     dot = dot_text(shown)

@@ -13,7 +13,22 @@ import re
 from collections.abc import Mapping
 
 from . import palette
-from .picture import ABSENT, INPUT, OPTIONAL, OUTPUT, PLAIN, STAGE, VALUE, Arrow, Picture, StageBox, TensorBox
+from .picture import (
+    ABSENT,
+    ADDED,
+    INPUT,
+    OPTIONAL,
+    OUTPUT,
+    PLAIN,
+    REMOVED,
+    SIGNS,
+    STAGE,
+    VALUE,
+    Arrow,
+    Picture,
+    StageBox,
+    TensorBox,
+)
 from .picture_text import wrap
 
 FONT = "Courier"
@@ -62,9 +77,16 @@ def graph_style(picture: Picture) -> dict[str, str]:
 
 
 def title_lines(picture: Picture) -> list[str]:
-    """Name, summary and facts, wrapped."""
+    """Name, summary and facts, wrapped; last the legend, where there is one."""
     facts = [line for fact in picture.facts for line in wrap(fact, TITLE_WIDTH)]
-    return [picture.name, *wrap(picture.summary, TITLE_WIDTH), *facts]
+    legend = ["   ".join(legend_words(picture))] if picture.changes else []
+    return [picture.name, *wrap(picture.summary, TITLE_WIDTH), *facts, *legend]
+
+
+def legend_words(picture: Picture) -> list[str]:
+    """One text for each kind of change. Lines tell them apart without colour."""
+    lines = {ADDED: " (thick)", REMOVED: " (dotted)"}
+    return [f"{SIGNS[change]}{change}{lines.get(change, '')}" for change in picture.changes]
 
 
 def cluster(phase: str, boxes: list[str]) -> list[str]:
@@ -88,10 +110,12 @@ def tensor_node(box: TensorBox) -> str:
     style = {"label": label, "tooltip": box.tip, "height": "0"}
     if box.kind == VALUE:
         style |= {"shape": "none", "width": "0", "margin": "0.05,0.03"}
+        style |= {"fontcolor": tensor_colours(box)[1]} if box.change else {}
     else:
         fill, line = tensor_colours(box)
-        style |= {"shape": "box", "width": inches(box.name), "margin": "0.1,0.08", "fillcolor": fill, "color": line}
-        style["style"] = "rounded,filled" + ("" if box.state == PLAIN else ",dashed")
+        style |= {"shape": "box", "width": inches(SIGNS[box.change] + box.name), "margin": "0.1,0.08"}
+        style |= {"fillcolor": fill, "color": line}
+        style["style"] = "rounded,filled" + line_style(box)
     if box.kind == OUTPUT:
         style["peripheries"] = "2"
     if box.state == ABSENT:
@@ -99,8 +123,18 @@ def tensor_node(box: TensorBox) -> str:
     return statement(quoted(node_name(box.kind, box.name)), style)
 
 
+def line_style(box: TensorBox | StageBox) -> str:
+    """What follows the other styles of a box: its line."""
+    if box.change:
+        return {ADDED: ",bold", REMOVED: ",dotted"}.get(box.change, "")
+    broken = box.skipped if isinstance(box, StageBox) else box.state != PLAIN
+    return ",dashed" if broken else ""
+
+
 def tensor_colours(box: TensorBox) -> tuple[str, str]:
     """Ground and line."""
+    if box.change:
+        return palette.CHANGES[box.change]
     if box.state == ABSENT:
         return palette.PAGE, palette.FAINT_LINE
     if box.kind == INPUT:
@@ -110,13 +144,14 @@ def tensor_colours(box: TensorBox) -> tuple[str, str]:
 
 def tensor_lines(box: TensorBox) -> list[str]:
     """The name (a stem has its port's), shape and dtype, the numbers, the unit, an input's laws."""
-    lines = [] if box.kind == VALUE else [box.name]
+    sign = SIGNS[box.change]
+    lines = [sign + box.name] if box.kind != VALUE or box.change else []
     if box.state == ABSENT:
         lines.append("absent")
     if box.tensor:
         lines.append(f"{box.tensor.shape} {box.tensor.dtype}")
         lines += [box.tensor.dims] if box.tensor.dims else []
-        lines += unit_lines(box) + law_lines(box)
+        lines += unit_lines(box) + law_lines(box) + remark_lines(box)
     return lines
 
 
@@ -128,6 +163,10 @@ def law_lines(box: TensorBox) -> list[str]:
     return wrap(box.tensor.laws, TYPE_WIDTH) if box.kind == INPUT and box.tensor else []
 
 
+def remark_lines(box: TensorBox | StageBox) -> list[str]:
+    return [line for remark in box.remarks for line in wrap(remark, TYPE_WIDTH)]
+
+
 def stage_node(stage: StageBox) -> str:
     fields = [record_row(stage.inputs, "in"), "\\n".join(record_literal(line) for line in stage_lines(stage))]
     label = "|".join(field for field in [*fields, record_row(stage.outputs, "out")] if field)
@@ -135,17 +174,25 @@ def stage_node(stage: StageBox) -> str:
         "label": Raw(f"{{{label}}}"),
         "tooltip": stage.tip,
         "shape": "record",
-        "style": "filled,dashed" if stage.skipped else "filled",
+        "style": "filled" + line_style(stage),
         "fillcolor": stage_fill(stage),
-        "color": palette.FAINT_LINE if stage.skipped else palette.LINE,
-        "width": inches(stage.id.ljust(11)),
+        "color": stage_line_colour(stage),
+        "width": inches((SIGNS[stage.change] + stage.id).ljust(11)),
     }
     if stage.skipped:
         style["fontcolor"] = palette.FAINT_TEXT
     return statement(quoted(node_name(STAGE, stage.id)), style)
 
 
+def stage_line_colour(stage: StageBox) -> str:
+    if stage.change:
+        return palette.CHANGES[stage.change][1]
+    return palette.FAINT_LINE if stage.skipped else palette.LINE
+
+
 def stage_fill(stage: StageBox) -> str:
+    if stage.change:
+        return palette.CHANGES[stage.change][0]
     if stage.skipped:
         return palette.PAGE
     return palette.STAGE if stage.share is None else palette.heat(stage.share)
@@ -153,7 +200,7 @@ def stage_fill(stage: StageBox) -> str:
 
 def stage_lines(stage: StageBox) -> list[str]:
     """The id, the stage's name, what ran it for how long."""
-    lines = [stage.id, *wrap(stage.stage, STAGE_WIDTH)]
+    lines = [SIGNS[stage.change] + stage.id, *wrap(stage.stage, STAGE_WIDTH), *remark_lines(stage)]
     if stage.skipped:
         return [*lines, "skipped"]
     return [*lines, *([stage.measured] if stage.measured else [])]
@@ -178,18 +225,24 @@ def inches(name: str) -> str:
 
 
 def edge(number: int, arrow: Arrow) -> str:
-    style = {"id": f"arrow-{number}", "penwidth": f"{pen_width(arrow.bytes):.2f}", "tooltip": arrow.tip}
+    style = {"id": f"arrow-{number}", "penwidth": f"{arrow_width(arrow):.2f}", "tooltip": arrow.tip}
     if arrow.stem:
         style |= {"arrowhead": "none", "weight": "4"}
     if arrow.state == OPTIONAL:
         style["style"] = "dashed"
     if arrow.state == ABSENT:
         style |= {"style": "dashed", "color": palette.FAINT_LINE}
+    if arrow.change:
+        style |= {"color": palette.CHANGES[arrow.change][1], "style": "dotted" if arrow.change == REMOVED else "solid"}
     tail_kind, tail_name, tail_port = arrow.tail
     tail = quoted(node_name(tail_kind, tail_name)) + (f":{quoted(f'out_{tail_port}')}:s" if tail_port else "")
     head_kind, head_name, head_port = arrow.head
     head = quoted(node_name(head_kind, head_name)) + (f":{quoted(f'in_{head_port}')}" if head_port else "")
     return statement(f"{tail} -> {head}:n", style)
+
+
+def arrow_width(arrow: Arrow) -> float:
+    return pen_width(arrow.bytes) + (1.2 if arrow.change == ADDED else 0)
 
 
 def pen_width(count: int | None) -> float:

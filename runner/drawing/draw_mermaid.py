@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 
 from . import palette
-from .draw_dot import TITLE_WIDTH, pen_width, stage_lines, tensor_lines
-from .picture import ABSENT, INPUT, OUTPUT, PLAIN, STAGE, VALUE, Arrow, Picture, StageBox, TensorBox
+from .draw_dot import TITLE_WIDTH, arrow_width, legend_words, stage_lines, tensor_lines
+from .picture import ABSENT, INPUT, OUTPUT, PLAIN, REMOVED, STAGE, VALUE, Arrow, Picture, StageBox, TensorBox
 from .picture_text import wrap
 
 LETTERS = {INPUT: "i", VALUE: "v", OUTPUT: "o", STAGE: "s"}
@@ -21,7 +21,8 @@ def mermaid_text(picture: Picture) -> str:
     """The picture as a flowchart, the same bytes for the same picture."""
     ids = node_ids(picture)
     lines = ["---", f"title: {json.dumps(picture.name)}", "---", "flowchart TD"]
-    lines += [f"  %% {quoted(line)}" for line in (*wrap(picture.summary, TITLE_WIDTH), *picture.facts)]
+    remarks = (*wrap(picture.summary, TITLE_WIDTH), *picture.facts, *legend_words(picture))
+    lines += [f"  %% {quoted(line)}" for line in remarks]
     lines += [tensor_line(box, ids) for box in picture.tensors if box.kind != VALUE]
     for phase in picture.phases:
         inside = [stage_line(stage, ids) for stage in picture.stages if stage.phase == phase]
@@ -42,9 +43,14 @@ def node_ids(picture: Picture) -> dict[tuple[str, str], str]:
 
 def tensor_line(box: TensorBox, ids: Ids) -> str:
     opened, closed = ("[", "]") if box.kind == VALUE else ("([", "])")
-    lines = tensor_lines(box) if box.kind != VALUE else [box.name, *tensor_lines(box)]
-    group = "absent" if box.state == ABSENT else box.kind
+    named = box.kind != VALUE or box.change
+    lines = tensor_lines(box) if named else [box.name, *tensor_lines(box)]
+    group = tensor_class(box)
     return f"  {ids[box.kind, box.name]}{opened}{label(lines)}{closed}:::{group}"
+
+
+def tensor_class(box: TensorBox) -> str:
+    return box.change or ("absent" if box.state == ABSENT else box.kind)
 
 
 def stage_line(stage: StageBox, ids: Ids) -> str:
@@ -65,15 +71,23 @@ def arrow_line(arrow: Arrow, ids: Ids) -> str:
 
 
 def widths(picture: Picture) -> list[str]:
-    """One line for each width, with the numbers of its arrows."""
+    """One line for each width and colour, with the numbers of its arrows."""
     numbers: dict[str, list[str]] = {}
     for number, arrow in enumerate(picture.arrows):
-        numbers.setdefault(f"{pen_width(arrow.bytes):.2f}", []).append(str(number))
-    return [f"  linkStyle {','.join(each)} stroke-width:{width}px" for width, each in numbers.items()]
+        numbers.setdefault(link_style(arrow), []).append(str(number))
+    return [f"  linkStyle {','.join(each)} {style}" for style, each in numbers.items()]
+
+
+def link_style(arrow: Arrow) -> str:
+    style = f"stroke-width:{arrow_width(arrow):.2f}px"
+    style += f",stroke:{palette.CHANGES[arrow.change][1]}" if arrow.change else ""
+    return style + (",stroke-dasharray:2 3" if arrow.change == REMOVED else "")
 
 
 def stage_class(stage: StageBox) -> str:
-    """``stage``, or by its share of the time ``heat0`` to ``heat4``."""
+    """``stage``, what changed about it, or by its share of the time ``heat0`` to ``heat4``."""
+    if stage.change:
+        return stage.change
     if stage.skipped:
         return "absent"
     return "stage" if stage.share is None else f"heat{palette.HEAT.index(palette.heat(stage.share))}"
@@ -87,7 +101,8 @@ def classes(picture: Picture) -> list[str]:
         STAGE: (palette.STAGE, palette.LINE),
         "absent": (palette.PAGE, palette.FAINT_LINE),
     } | {f"heat{step}": (ground, palette.LINE) for step, ground in enumerate(palette.HEAT)}
-    used = {"absent" if box.state == ABSENT else box.kind for box in picture.tensors}
+    grounds |= palette.CHANGES
+    used = {tensor_class(box) for box in picture.tensors}
     used |= {stage_class(stage) for stage in picture.stages}
     lines = [
         f"  classDef {name} fill:{ground},stroke:{line},color:{palette.TEXT}"

@@ -15,11 +15,14 @@ from . import palette
 from .draw_dot import (
     FONT_SIZE,
     NAME_SIZE,
+    arrow_width,
     law_lines,
+    legend_words,
     node_name,
-    pen_width,
     port_label,
+    remark_lines,
     stage_fill,
+    stage_line_colour,
     stage_lines,
     tensor_colours,
     tensor_lines,
@@ -27,7 +30,7 @@ from .draw_dot import (
     unit_lines,
 )
 from .layout import Curve, Layout, Point, Rect
-from .picture import ABSENT, OUTPUT, PLAIN, STAGE, VALUE, Arrow, Picture, StageBox, TensorBox
+from .picture import ABSENT, ADDED, OUTPUT, PLAIN, REMOVED, STAGE, VALUE, Arrow, Picture, StageBox, TensorBox
 
 FONTS = "ui-monospace, SFMono-Regular, Menlo, 'DejaVu Sans Mono', 'Liberation Mono', Consolas, monospace"
 MARGIN = 14
@@ -35,6 +38,9 @@ LINE = 1.2 * FONT_SIZE
 BAR = 3
 """Points of a time bar's height."""
 DASHES = "5 3"
+DOTS = "1.5 2.5"
+THICK = 2.2
+"""Points of the line around what only the second of two graphs has."""
 
 
 def svg_text(picture: Picture, layout: Layout) -> str:
@@ -78,10 +84,22 @@ def dark_style() -> str:
 def title(picture: Picture, page: Rect) -> list[str]:
     name, *others = title_lines(picture)
     result = [text(name, (page.left, page.top + 8), palette.TEXT, "start", bold=True, size=15)]
-    summary = len(others) - len(picture.facts)
+    summary = len(others) - len(picture.facts) - bool(picture.changes)
     for index, line in enumerate(others):
         place = (page.left, page.top + 8 + LINE * (index + 1) + 3)
-        result.append(text(line, place, palette.TEXT if index < summary else palette.FAINT_TEXT, "start"))
+        if picture.changes and index == len(others) - 1:
+            result += legend(picture, place)
+        else:
+            result.append(text(line, place, palette.TEXT if index < summary else palette.FAINT_TEXT, "start"))
+    return result
+
+
+def legend(picture: Picture, place: Point) -> list[str]:
+    """The kinds of change, each in its colour."""
+    result, left = [], place[0]
+    for change, words in zip(picture.changes, legend_words(picture), strict=True):
+        result.append(text(words, (left, place[1]), palette.CHANGES[change][1], "start"))
+        left += 0.6 * FONT_SIZE * (len(words) + 3)
     return result
 
 
@@ -100,9 +118,9 @@ def tensor_group(tensor: TensorBox, rect: Rect) -> list[str]:
     """A box for inputs and outputs, and the lines of the type in their colours."""
     shapes = []
     fill, line = tensor_colours(tensor)
-    dashes = None if tensor.state == PLAIN else DASHES
+    dashes = dashes_of(tensor.change, tensor.state != PLAIN)
     if tensor.kind != VALUE:
-        shapes.append(box(rect, fill, line, radius=9, dashes=dashes))
+        shapes.append(box(rect, fill, line, radius=9, dashes=dashes, width=box_line(tensor.change)))
     if tensor.kind == OUTPUT:
         inner = Rect(rect.left + 2.5, rect.top + 2.5, rect.right - 2.5, rect.bottom - 2.5)
         shapes.append(box(inner, "none", line, radius=7, dashes=dashes))
@@ -110,7 +128,8 @@ def tensor_group(tensor: TensorBox, rect: Rect) -> list[str]:
 
 
 def tensor_text(tensor: TensorBox, rect: Rect) -> list[str]:
-    lines, units, laws = tensor_lines(tensor), len(unit_lines(tensor)), len(law_lines(tensor))
+    lines, units = tensor_lines(tensor), len(unit_lines(tensor))
+    laws = len(law_lines(tensor) + remark_lines(tensor))
     first_unit, first_law = len(lines) - units - laws, len(lines) - laws
     result = []
     for index, (line, place) in enumerate(placed(lines, rect)):
@@ -119,14 +138,16 @@ def tensor_text(tensor: TensorBox, rect: Rect) -> list[str]:
             colour = palette.FAINT_TEXT
         elif index >= first_unit:
             colour = palette.UNIT
+        elif tensor.change and tensor.kind == VALUE:
+            colour = palette.CHANGES[tensor.change][1]
         result.append(text(line, place, colour, bold=index == 0 and tensor.kind != VALUE))
     return result
 
 
 def stage_group(stage: StageBox, rect: Rect, fields: tuple[Rect, ...]) -> list[str]:
     """The box, the cells of its ports above and below, and the bar of its share of the time."""
-    line = palette.FAINT_LINE if stage.skipped else palette.LINE
-    shapes = [box(rect, stage_fill(stage), line, radius=2, dashes=DASHES if stage.skipped else None)]
+    fill, line, dashes = stage_fill(stage), stage_line_colour(stage), dashes_of(stage.change, stage.skipped)
+    shapes = [box(rect, fill, line, radius=2, dashes=dashes, width=box_line(stage.change))]
     count = len(stage.inputs)
     above, middle, below = fields[:count], fields[count], fields[count + 1 :]
     if above:
@@ -154,6 +175,17 @@ def bar(rect: Rect, bottom: float, share: float) -> list[str]:
     ]
 
 
+def dashes_of(change: str, broken: bool) -> str | None:
+    """The pattern of a line. broken: what is optional, absent or skipped; a change says more."""
+    if change:
+        return DOTS if change == REMOVED else None
+    return DASHES if broken else None
+
+
+def box_line(change: str) -> float | None:
+    return THICK if change == ADDED else None
+
+
 def rule(rect: Rect, y: float) -> str:
     line = f"M{number(rect.left)},{number(y)}H{number(rect.right)}"
     return element("path", d=line, stroke=palette.FAINT_LINE, fill="none")
@@ -171,11 +203,12 @@ def placed(lines: list[str], rect: Rect) -> Iterable[tuple[str, Point]]:
 
 def arrow_group(index: int, arrow: Arrow, curve: Curve) -> list[str]:
     colour = palette.FAINT_LINE if arrow.state == ABSENT else palette.LINE
-    width = pen_width(arrow.bytes)
+    colour = palette.CHANGES[arrow.change][1] if arrow.change else colour
+    width = arrow_width(arrow)
     start, *rest = curve.points
     pieces = (" ".join(point(each) for each in rest[i : i + 3]) for i in range(0, len(rest), 3))
     path = f"M{point(start)}" + "".join(f"C{piece}" for piece in pieces)
-    dashes = None if arrow.state == PLAIN else DASHES
+    dashes = dashes_of(arrow.change, arrow.state != PLAIN)
     shapes = [element("path", d=path, fill="none", stroke=colour, stroke_width=width, stroke_dasharray=dashes)]
     if curve.tip:
         shapes.append(element("path", d=arrowhead(curve.points[-1], curve.tip, width), fill=colour))
@@ -200,10 +233,12 @@ def grouped(name: str, tip: str, shapes: list[str]) -> list[str]:
     return [f'<g id="{name}"><title>{escape(tip)}</title>', *shapes, "</g>"]
 
 
-def box(rect: Rect, fill: str, stroke: str, radius: float, dashes: str | None = None) -> str:
-    width, height = rect.right - rect.left, rect.bottom - rect.top
-    place = {"x": rect.left, "y": rect.top, "width": width, "height": height, "rx": radius}
-    return element("rect", **place, fill=fill, stroke=stroke, stroke_dasharray=dashes)
+def box(
+    rect: Rect, fill: str, stroke: str, radius: float, dashes: str | None = None, width: float | None = None
+) -> str:
+    """width: of the line, a point without it."""
+    place = {"x": rect.left, "y": rect.top, "width": rect.right - rect.left, "height": rect.bottom - rect.top}
+    return element("rect", **place, rx=radius, fill=fill, stroke=stroke, stroke_dasharray=dashes, stroke_width=width)
 
 
 def text(content: str, place: Point, fill: str, anchor: str = "middle", bold: bool = False, size: float = 0) -> str:

@@ -17,6 +17,12 @@ OUTPUT = "#e9f6ec"
 OUTPUT_LINE = "#39804c"
 BAR = "#8f4a0e"
 TRACK = "#e7d8c6"
+ADDED = "#d8f3df"
+ADDED_LINE = "#1a7f37"
+REMOVED = "#fbe3e0"
+REMOVED_LINE = "#b3261e"
+CHANGED = "#fdf2c8"
+CHANGED_LINE = "#8a5a00"
 HEAT = ("#faf6f0", "#fdebd3", "#fcdcb4", "#facd9a", "#f7bd80")
 """Ground of a stage by its share of the time, see ``heat``."""
 HEAT_STEPS = (0.05, 0.15, 0.3, 0.5)
@@ -36,6 +42,12 @@ DARK = {
     OUTPUT_LINE: "#55a86c",
     BAR: "#f0a35c",
     TRACK: "#4a4038",
+    ADDED: "#10331c",
+    ADDED_LINE: "#56d364",
+    REMOVED: "#3a1613",
+    REMOVED_LINE: "#ff7b72",
+    CHANGED: "#37290a",
+    CHANGED_LINE: "#e3b341",
     HEAT[0]: "#211d18",
     HEAT[1]: "#30251a",
     HEAT[2]: "#402c18",
@@ -43,6 +55,10 @@ DARK = {
     HEAT[4]: "#57350f",
 }
 """Light colour -> its counterpart."""
+
+
+CHANGES = {"added": (ADDED, ADDED_LINE), "removed": (REMOVED, REMOVED_LINE), "changed": (CHANGED, CHANGED_LINE)}
+"""Ground and line of what two graphs do not have in common."""
 
 
 def heat(share: float) -> str:

@@ -11,6 +11,9 @@ from .picture_text import duration
 
 INPUT, VALUE, OUTPUT, STAGE = "input", "value", "output", "stage"
 PLAIN, OPTIONAL, ABSENT = "plain", "optional", "absent"
+ADDED, REMOVED, CHANGED = "added", "removed", "changed"
+SIGNS = {ADDED: "+ ", REMOVED: "- ", CHANGED: "~ ", "": ""}
+"""What stands before a name in a picture of two graphs; nothing in that of one, and before what both have."""
 Place = tuple[str, str, str | None]
 """(kind, name, port) of a box; the port is None but for stages."""
 
@@ -29,7 +32,10 @@ class Tensor:
 
 @dataclass(frozen=True)
 class TensorBox:
-    """kind: INPUT, VALUE or OUTPUT. state: PLAIN, OPTIONAL or ABSENT. tensor: None where another box says it."""
+    """kind: INPUT, VALUE or OUTPUT. state: PLAIN, OPTIONAL or ABSENT. tensor: None where another box says it.
+
+    change: a key of SIGNS. remarks: on what changed.
+    """
 
     kind: str
     name: str
@@ -37,11 +43,16 @@ class TensorBox:
     state: str
     phase: str
     tip: str
+    change: str = ""
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class StageBox:
-    """A node. ports: name -> state. share: of the sum of all stages, 0 to 1. A skipped stage has no ports."""
+    """A node. ports: name -> state. share: of the sum of all stages, 0 to 1. A skipped stage has no ports.
+
+    change: a key of SIGNS. remarks: on what changed.
+    """
 
     id: str
     stage: str
@@ -53,6 +64,8 @@ class StageBox:
     latency_ms: float | None = None
     share: float | None = None
     skipped: bool = False
+    change: str = ""
+    remarks: tuple[str, ...] = ()
 
     @property
     def measured(self) -> str:
@@ -64,13 +77,17 @@ class StageBox:
 
 @dataclass(frozen=True)
 class Arrow:
-    """An arrow from tail to head. state: PLAIN, OPTIONAL or ABSENT. bytes: of what it carries, where known."""
+    """An arrow from tail to head. state: PLAIN, OPTIONAL or ABSENT. bytes: of what it carries, where known.
+
+    change: a key of SIGNS.
+    """
 
     tail: Place
     head: Place
     state: str
     bytes: int | None
     tip: str
+    change: str = ""
 
     @property
     def stem(self) -> bool:
@@ -88,6 +105,12 @@ class Picture:
     tensors: tuple[TensorBox, ...]
     stages: tuple[StageBox, ...]
     arrows: tuple[Arrow, ...]
+
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """The kinds of change that there are."""
+        found = {each.change for each in (*self.tensors, *self.stages, *self.arrows)}
+        return tuple(change for change in SIGNS if change and change in found)
 
     @property
     def phases(self) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from ...stages import _laws
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic, by_place
 from ..loading.check_expressions import expression_errors
+from ..loading.extend import seen_through
 from ..loading.spec import InputSpec, PipelineSpec, StageSpec
 from ..stage_files.stage_library import Stage
 from ..verification.oracle import definition_errors
@@ -49,7 +50,7 @@ def check_graphs(spec: PipelineSpec, stages: Mapping[str, Stage]) -> Graph:
         fixed = complete(graphs[0], {})
         found = size_errors(graphs[0], fixed) + known_parameters(graphs[0], fixed, {})[1]
     if found:
-        raise ChunkwiseError(*by_place(found))
+        raise ChunkwiseError(*by_place(seen_through(spec.bases, found)))
     return graphs[0]
 
 

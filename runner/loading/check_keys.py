@@ -8,12 +8,16 @@ from ..diagnostics.codes import EMPTY, KEYS_CLASH, MISSING_KEY, UNKNOWN_KEY, WRO
 from ..diagnostics.errors import Diagnostic, Note, Replace, quoted
 from ..diagnostics.hints import meant, nearest
 from ..diagnostics.marks import Mark
-from .spec_keys import NAME, Flag, Key, Kind, Many, Named, Rule, Table
+from .spec_keys import NAME, Flag, Key, Kind, Lines, Many, Named, Removable, Rule, Table
 from .yaml_nodes import List, Map, Node, Scalar
 
 
 def check(node: Node, kind: Kind, path: str, owner: Mark) -> list[Diagnostic]:
     """What is wrong with node. path: where it stands, as ``inputs.q``. owner: the key that holds it."""
+    if isinstance(kind, Removable) and (removed(node) or not nothing(node)):
+        return [] if removed(node) else check(node, kind.item, path, owner)
+    if isinstance(kind, Lines):
+        return check(node, by_line(kind) if isinstance(node, Map) else Many(kind.item), path, owner)
     if isinstance(kind, Table) and kind.short and isinstance(node, Scalar) and not nothing(node):
         return check(node, kind.keys[kind.short].kind, path, owner)
     if isinstance(kind, Many) and kind.single and not isinstance(node, List):
@@ -98,7 +102,7 @@ def check_named(node: Map, named: Named, path: str, owner: Mark) -> list[Diagnos
         return [Diagnostic(EMPTY, f"{path} is empty", start_of(node))]
     errors = []
     for name, entry in node.entries.items():
-        errors += text_errors(entry.key, NAME, path)
+        errors += text_errors(entry.key, named.key or NAME, path)
         errors += check(entry.value, named.item, f"{path}.{name[:64]}", entry.key.mark)
     return errors
 
@@ -143,12 +147,12 @@ def slip(node: Scalar, names: Iterable[str]) -> Replace | None:
 
 def choice_errors(node: Map, table: Table, path: str, owner: Mark) -> list[Diagnostic]:
     """Whether exactly one of one_of is there."""
-    there = [node.entries[name].key for name in table.one_of if name in node.entries]
+    there = [entry.key for name, entry in node.entries.items() if name in table.one_of]
     if table.one_of and not there:
         help = key_help(table.one_of[0], table.keys[table.one_of[0]])
         return [Diagnostic(MISSING_KEY, f"{path} has neither {' nor '.join(table.one_of)}", owner, help=help)]
     if len(there) > 1:
-        first, second = sorted(there, key=lambda key: (key.mark.line, key.mark.column))[:2]
+        first, second = there[:2]
         note = Note(f"{first.text} is here", first.mark)
         message = f"{path} has both {first.text} and {second.text}"
         return [Diagnostic(KEYS_CLASH, message, second.mark, (note,), "keep one of them")]
@@ -175,11 +179,22 @@ def nothing(node: Node) -> bool:
     return isinstance(node, Scalar) and node.value is None
 
 
+def removed(node: Node) -> bool:
+    """Whether null is written there. A value that was only forgotten removes nothing."""
+    return nothing(node) and node.text != ""
+
+
+def by_line(lines: Lines) -> Named:
+    return Named(Removable(Many(lines.item, single=True)), filled=True, key=lines.item)
+
+
 def start_of(node: Node) -> Mark:
     """The node's mark; of a list or mapping that spans lines, its first character."""
+    return node.mark if node.mark.line == node.mark.end_line else first_character(node)
+
+
+def first_character(node: Node) -> Mark:
     mark = node.mark
-    if mark.line == mark.end_line:
-        return mark
     return Mark(mark.file, mark.line, mark.column, mark.line, mark.column + 1, mark.text)
 
 
@@ -189,7 +204,11 @@ def belongs(kind: Kind) -> str:
             return kind.words
         case Flag():
             return "true or false"
-        case Many():
+        case Removable():
+            return f"{belongs(kind.item).removesuffix(',')}, or null,"
+        case Many(single=True):
+            return f"{kind.item.words}, or a list,"
+        case Many() | Lines():
             return "a list"
         case Table(short=None) | Named():
             return "a mapping"

@@ -4,17 +4,15 @@ The keys stand in spec_keys.py, with the policy of ``schema: pipeline/v1``. Name
 stage or a port exists is the graph's business.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 
-from ..diagnostics.codes import LIMIT, NAME_TWICE, SCHEMA_VERSION
-from ..diagnostics.errors import ChunkwiseError, Diagnostic, Note, by_place, quoted
 from ..diagnostics.marks import Mark
-from .check_keys import check
+from .check_keys import first_character
 from .decode_text import read_bytes
+from .extend import whole_tree
 from .spec import DefinitionSpec, EdgeSpec, InputSpec, OutputSpec, PipelineSpec, StageSpec, Written
-from .spec_keys import FAMILY, PIPELINE, VERSIONS
-from .yaml_nodes import Entry, List, Map, Node, Scalar
-from .yaml_text import MAX_ERRORS, parse_tree
+from .yaml_nodes import Entry, List, Map, Node, Scalar, entries
 
 
 def read_spec(path: str | Path) -> PipelineSpec:
@@ -24,88 +22,17 @@ def read_spec(path: str | Path) -> PipelineSpec:
 
 def parse_spec(text: bytes | str, file: str) -> PipelineSpec:
     """The pipeline of a text; file: what errors call it. Raises ChunkwiseError."""
-    root, errors = parse_tree(text, file)
-    first = Mark(file, root.mark.line, root.mark.column, root.mark.line, root.mark.column + 1, root.mark.text)
-    if wrong := version_error(root):
-        raise ChunkwiseError(wrong)
-    errors += check(root, PIPELINE, "", first)
-    errors += names_twice(root)
-    if errors:
-        raise ChunkwiseError(*first_of(by_place(once(errors))))
-    return pipeline(root, file, first)
+    whole = whole_tree(text, file)
+    return pipeline(whole.root, file, whole.bases)
 
 
-def once(errors: list[Diagnostic]) -> list[Diagnostic]:
-    """errors without those that an alias repeats: the same at the same place, for another part of the file."""
-    return list({(each.code, each.mark, each.help): each for each in reversed(errors)}.values())[::-1]
-
-
-def first_of(errors: list[Diagnostic]) -> list[Diagnostic]:
-    """The first MAX_ERRORS, and how many more there are."""
-    more = len(errors) - MAX_ERRORS
-    return errors if more <= 0 else [*errors[:MAX_ERRORS], Diagnostic(LIMIT, f"{more:,} more errors are not shown")]
-
-
-def version_error(root: Node) -> Diagnostic | None:
-    """An error if the file follows another format; then nothing else in it is worth a word."""
-    node = entries(root).get("schema")
-    if node is None or not isinstance(node.value, Scalar) or node.value.text in VERSIONS:
-        return None
-    text, read = node.value.text, " and ".join(VERSIONS)
-    if text.startswith(f"{FAMILY}/"):
-        message, help = f"the file follows {quoted(text)}, and this build reads {read}", "update chunkwise"
-    else:
-        message, help = f"{quoted(text)} is not the format of a pipeline", f"write schema: {VERSIONS[-1]}"
-    return Diagnostic(SCHEMA_VERSION, message, node.value.mark, help=help)
-
-
-def entries(node: Node | None, key: str | None = None) -> dict[str, Entry]:
-    """The entries of a mapping, or of the mapping under key; none where it is no mapping."""
-    if key is not None:
-        entry = entries(node).get(key)
-        node = entry.value if entry else None
-    return dict(node.entries) if isinstance(node, Map) else {}
-
-
-def names_twice(root: Node) -> list[Diagnostic]:
-    """Names that one expression, or one edge, could take for two things."""
-    inputs = [(name, "an input", entry.key.mark) for name, entry in entries(root, "inputs").items()]
-    params = [(name, "a parameter", entry.key.mark) for name, entry in entries(root, "params").items()]
-    stages = [(name, "a stage", entry.key.mark) for name, entry in entries(root, "stages").items()]
-    in_expressions = [*axis_names(root), *inputs, *params]
-    return by_place([*collisions(in_expressions), *collisions([*inputs, *stages])])
-
-
-def axis_names(root: Node) -> list[tuple[str, str, Mark]]:
-    """Every axis that the file names, where it is first written."""
-    found = {name: entry.key.mark for name, entry in entries(root, "axes").items()}
-    for entry in entries(root, "inputs").values():
-        shape = entries(entry.value)["shape"].value if "shape" in entries(entry.value) else entry.value
-        if isinstance(shape, Scalar) and shape.verbatim:
-            for axis in shape.text.split():
-                start = shape.text.index(axis)
-                found.setdefault(axis, shape.mark.within(start, start + len(axis)))
-    return [(name, "an axis", mark) for name, mark in found.items()]
-
-
-def collisions(names: list[tuple[str, str, Mark]]) -> list[Diagnostic]:
-    errors, first = [], {}
-    for name, kind, mark in sorted(names, key=lambda each: each[2].place):
-        earlier_kind, earlier = first.setdefault(name, (kind, mark))
-        if earlier_kind != kind:
-            note = Note(f"{name} is {earlier_kind} here", earlier)
-            message = f"{name} is {kind}, and {earlier_kind} too"
-            errors.append(Diagnostic(NAME_TWICE, message, mark, (note,), "rename one of the two"))
-    return errors
-
-
-def pipeline(root: Map, file: str, mark: Mark) -> PipelineSpec:
+def pipeline(root: Map, file: str, bases: Mapping[str, Mark]) -> PipelineSpec:
     """The spec of a tree in which no error was found."""
     top = entries(root)
     definition = top.get("definition")
     return PipelineSpec(
         file=file,
-        mark=mark,
+        mark=first_character(root),
         name=text(top, "name"),
         summary=text(top, "summary"),
         source=text(top, "source"),
@@ -116,6 +43,7 @@ def pipeline(root: Map, file: str, mark: Mark) -> PipelineSpec:
         definition=definition_spec(definition) if definition else None,
         stages={name: stage_spec(entry) for name, entry in entries(root, "stages").items()},
         outputs={name: output_spec(entry) for name, entry in entries(root, "outputs").items()},
+        bases=bases,
     )
 
 

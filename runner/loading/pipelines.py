@@ -13,6 +13,13 @@ def names() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
 
 
+def bases_of(name: str, file: str) -> list[Path]:
+    """The files that ``extends: name`` can mean in a file: one beside it, one that ships; the same one once."""
+    beside, shipped = Path(file).parent / f"{name}.yaml", FOLDER / f"{name}.yaml"
+    found = [each for each in (beside, shipped) if each.is_file()]
+    return found[:1] if len(found) == 2 and beside.samefile(shipped) else found
+
+
 def find_pipeline(pipeline: str | Path) -> Path:
     """The file that a name, a file name in the pipelines folder, or a path means."""
     path = Path(pipeline)

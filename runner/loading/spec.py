@@ -87,7 +87,10 @@ class DefinitionSpec:
 
 @dataclass(frozen=True)
 class PipelineSpec:
-    """One file. axes: fixed sizes. params: name -> default expression over the axes."""
+    """One file. axes: fixed sizes. params: name -> default expression over the axes.
+
+    bases: each file that it extends, the nearest first -> where that is written. Marks are in any of these files.
+    """
 
     file: str
     mark: Mark
@@ -101,3 +104,4 @@ class PipelineSpec:
     definition: DefinitionSpec | None
     stages: Mapping[str, StageSpec]
     outputs: Mapping[str, OutputSpec]
+    bases: Mapping[str, Mark] = field(default_factory=dict)

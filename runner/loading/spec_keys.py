@@ -95,13 +95,28 @@ class Table:
 
 @dataclass(frozen=True)
 class Named:
-    """A mapping from names to item. filled: it holds at least one."""
+    """A mapping from names to item. filled: it holds at least one. key: what stands for a name, if it is none."""
 
     item: "Kind"
     filled: bool = False
+    key: Rule | None = None
 
 
-Kind = Rule | Flag | Many | Table | Named
+@dataclass(frozen=True)
+class Removable:
+    """An item, or null, which removes what stood there."""
+
+    item: "Kind"
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A whole list of item; or a mapping from some of its items to what each becomes: one, several, or null."""
+
+    item: Rule
+
+
+Kind = Rule | Flag | Many | Table | Named | Removable | Lines
 
 WORD = "[A-Za-z][A-Za-z0-9_]{0,63}"
 NAME = Rule(

@@ -43,6 +43,21 @@ class List:
 Node = Scalar | Map | List
 
 
+def entries(node: Node | None, key: str | None = None) -> dict[str, Entry]:
+    """The entries of a mapping, or of the mapping under key; none where it is no mapping."""
+    if key is not None:
+        entry = entries(node).get(key)
+        node = entry.value if entry else None
+    return dict(node.entries) if isinstance(node, Map) else {}
+
+
+def count(node: Node) -> int:
+    """How many nodes a tree holds, aliases written out."""
+    if isinstance(node, Map):
+        return 1 + sum(1 + count(entry.value) for entry in node.entries.values())
+    return 1 + sum(map(count, node.items)) if isinstance(node, List) else 1
+
+
 def is_cut(node: Node) -> bool:
     """Whether a text opens more parentheses than it closes."""
     return isinstance(node, Scalar) and node.text.count("(") > node.text.count(")")

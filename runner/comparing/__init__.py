@@ -1,0 +1,1 @@
+"""Two graphs to what they do not have in common."""

@@ -81,6 +81,8 @@ def input_facts(entry: InputSpec) -> dict[str, str]:
     found["where"] = ", ".join(str(law.value) for law in entry.where)
     found["optional"] = "true" if entry.optional else ""
     found["default"] = str(entry.default.value) if entry.default else ""
+    found["mutates"] = "true" if entry.mutates else ""
+    found["slots"] = str(entry.slots.value) if entry.slots else ""
     return {what: text for what, text in found.items() if text}
 
 

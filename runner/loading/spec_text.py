@@ -101,6 +101,8 @@ def input_text(entry: InputSpec) -> str:
         "where": laws[0] if len(laws) == 1 else laws or None,
         "optional": entry.optional or None,
         "default": entry.default.value if entry.default else None,
+        "mutates": entry.mutates or None,
+        "slots": entry.slots.value if entry.slots else None,
         "doc": entry.doc or None,
     }
     written = {key: value for key, value in parts.items() if value is not None}

@@ -127,8 +127,8 @@ class Op:
         """The graph in its recurrent form, or None where no stage can stand for its scan."""
         return self.graphs.get(("recurrent", absent), lambda: recurrent_graph(self.graph(absent), self.stages))
 
-    def in_mode(self, graph: Graph, longest: int) -> Graph:
-        """What a call without gradients runs; longest: tokens of its longest sequence."""
+    def in_mode(self, graph: Graph, longest: int | None) -> Graph:
+        """What a call without gradients runs; longest: tokens of its longest sequence, None where it has none."""
         if graph.mutated or not goes_by_token(self.mode, longest):
             return graph
         found = self.recurrent(graph.absent)
@@ -196,7 +196,7 @@ class Op:
         packing = read_packing(cu_seqlens, seqlens, sizes, device)
         sizes = complete(graph, sizes, packing.N if packing else None)
         backend = resolve_backend(self.backend, device, io)
-        longest = max(packing.lengths, default=0) if packing else sizes.get("T", 0)
+        longest = max(packing.lengths, default=0) if packing else sizes.get("T")
         numbers = parameters(graph, sizes, params)
         graph = self.in_mode(graph, longest)
         return Call(self, graph, tensors, numbers, sizes, packing, io, device, backend, wanted)

@@ -36,9 +36,9 @@ def check_mode(mode: str) -> str:
     return mode
 
 
-def goes_by_token(mode: str, longest: int) -> bool:
+def goes_by_token(mode: str, longest: int | None) -> bool:
     """Whether a call without gradients prefers the recurrent form; longest: tokens of its longest sequence."""
-    return mode == "recurrent" or (mode == "auto" and longest <= SHORT)
+    return mode == "recurrent" or (mode == "auto" and longest is not None and longest <= SHORT)
 
 
 def no_recurrent_form(graph: Graph) -> ChunkwiseError:

@@ -92,7 +92,7 @@ class Op:
         return self
 
     def __reduce__(self):
-        used = {entry.use: self.stages[entry.use] for entry in self.spec.stages.values()}
+        used = {entry.use: self.stages[entry.use] for entry in self.spec.stages.values() if not entry.formula}
         return Op, (self.spec, used, self.backend, self.memory_budget)
 
     def __call__(self, *, cu_seqlens=None, seqlens=None, outputs=None, **given):

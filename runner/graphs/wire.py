@@ -35,7 +35,14 @@ def wiring_errors(spec: PipelineSpec, stages: Mapping[str, Stage]) -> tuple[list
     return found + loops, broken
 
 
+def written_stages(spec: PipelineSpec) -> list[str]:
+    """The entries that the file has under ``stages``: without the expressions in edges."""
+    return [name for name, entry in spec.stages.items() if entry.formula is None]
+
+
 def use_errors(spec: PipelineSpec, stage_spec: StageSpec, stages: Mapping[str, Stage]) -> list[Diagnostic]:
+    if stage_spec.formula:
+        return []
     stage = stages.get(stage_spec.use)
     if stage is None:
         help = did_you_mean(stage_spec.use, stages) or "`chunkwise list` names every stage; --stages DIR adds your own"
@@ -93,13 +100,14 @@ def source_errors(spec: PipelineSpec, stages: Mapping[str, Stage], source: str, 
         return []
     stage_id, _, port = source.partition(".")
     if not port:
-        help = did_you_mean(source, [*spec.inputs, *spec.stages]) or "an edge comes from an input or from STAGE.PORT"
+        help = did_you_mean(source, [*spec.inputs, *written_stages(spec)]) or "an edge comes from an input or from STAGE.PORT"
         if source in spec.stages and spec.stages[source].use in stages:
             outputs = stages[spec.stages[source].use].contract.outputs
             help = f"{source} is a stage: write {' or '.join(f'{source}.{name}' for name in outputs)}"
         return [Diagnostic(codes.UNKNOWN_SOURCE, f"there is no input {source}", mark, help=help)]
     if stage_id not in spec.stages:
-        help = did_you_mean(stage_id, spec.stages) or f"the entries of stages are {', '.join(spec.stages)}"
+        written = written_stages(spec)
+        help = did_you_mean(stage_id, written) or f"the entries of stages are {', '.join(written)}"
         return [Diagnostic(codes.UNKNOWN_SOURCE, f"there is no stage entry {stage_id}", mark, help=help)]
     stage = stages.get(spec.stages[stage_id].use)
     if stage is not None and port not in stage.contract.outputs:

@@ -11,6 +11,7 @@ from ..diagnostics.errors import ChunkwiseError, Diagnostic, Note, by_place, quo
 from ..diagnostics.marks import Mark
 from .check_keys import check
 from .decode_text import read_bytes
+from .edge_expressions import with_entries
 from .spec import DefinitionSpec, EdgeSpec, InputSpec, OutputSpec, PipelineSpec, StageSpec, Written
 from .spec_keys import FAMILY, PIPELINE, VERSIONS
 from .yaml_nodes import Entry, List, Map, Node, Scalar
@@ -32,7 +33,7 @@ def parse_spec(text: bytes | str, file: str) -> PipelineSpec:
     errors += names_twice(root)
     if errors:
         raise ChunkwiseError(*first_of(by_place(once(errors))))
-    return pipeline(root, file, first)
+    return with_entries(pipeline(root, file, first))
 
 
 def once(errors: list[Diagnostic]) -> list[Diagnostic]:

@@ -8,7 +8,7 @@ import networkx as nx
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..expression import names_in, parse_expression
-from ..graphs.wire import dependencies, did_you_mean
+from ..graphs.wire import dependencies, did_you_mean, written_stages
 from .check_expressions import axis_names
 from .spec import OutputSpec, PipelineSpec, StageSpec, Written
 
@@ -24,8 +24,9 @@ def with_axes(spec: PipelineSpec, sizes: Mapping[str, int]) -> PipelineSpec:
 
 def until(spec: PipelineSpec, stages: Mapping, stage: str) -> PipelineSpec:
     """What the outputs of one stage need; the definition, which speaks of the whole op, falls away."""
-    if stage not in spec.stages:
-        help = did_you_mean(stage, spec.stages) or f"its stages are {', '.join(spec.stages)}"
+    if stage not in spec.stages or spec.stages[stage].formula:
+        written = written_stages(spec)
+        help = did_you_mean(stage, written) or f"its stages are {', '.join(written)}"
         raise ChunkwiseError(Diagnostic(codes.USAGE, f"--until: {spec.name} has no stage {stage}", help=help))
     used = nx.ancestors(dependencies(spec), stage) | {stage}
     kept = {name: entry for name, entry in spec.stages.items() if name in used}

@@ -1,0 +1,50 @@
+"""Where an expression's operands lie against its result, by the names of their axes.
+
+Neighbouring axes that every operand has together, or lacks together, are one segment. The last segment makes the
+columns of a matrix, those before it the rows.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Layout:
+    """axes: of the result. segments: its places, grouped. has: operand -> which segments it has."""
+
+    axes: tuple[str, ...]
+    segments: tuple[tuple[int, ...], ...]
+    has: Mapping[str, tuple[bool, ...]]
+
+    @property
+    def reduced(self) -> tuple[str, ...]:
+        """Operands whose gradients are sums."""
+        return tuple(name for name, has in self.has.items() if not all(has))
+
+    def names(self, segments: Sequence[int]) -> list[str]:
+        """The axes of some segments."""
+        return [self.axes[place] for each in segments for place in self.segments[each]]
+
+    def missing(self, operand: str) -> tuple[int, ...]:
+        """Dimensions of the result that an operand lacks."""
+        return tuple(place for group, there in zip(self.segments, self.has[operand]) if not there for place in group)
+
+
+def in_order(axes: Sequence[str], whole: Sequence[str]) -> bool:
+    """Whether axes stand in the order of the whole, each once."""
+    places = [whole.index(axis) for axis in axes]
+    return all(a < b for a, b in zip(places, places[1:]))
+
+
+def layout_of(operands: Mapping[str, tuple[str, ...]]) -> Layout:
+    """operands: the axes of each; the longest has those of all."""
+    axes = max(operands.values(), key=len)
+    member = [tuple(axis in each for each in operands.values()) for axis in axes]
+    groups: list[list[int]] = []
+    for place in range(len(axes)):
+        if groups and member[place] == member[groups[-1][-1]]:
+            groups[-1].append(place)
+        else:
+            groups.append([place])
+    has = {name: tuple(axes[group[0]] in each for group in groups) for name, each in operands.items()}
+    return Layout(axes, tuple(map(tuple, groups)), has)

@@ -7,8 +7,8 @@ from ...stages._contract import Port
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic, by_place
 from ..loading.check_expressions import expression_errors
-from ..maps.formula import Formula
 from ..loading.spec import InputSpec, PipelineSpec, StageSpec
+from ..maps.formula import Formula
 from ..stage_files.stage_library import Stage
 from ..verification.oracle import definition_errors
 from .graph import Graph, Node, Term, Value
@@ -147,8 +147,8 @@ def map_node(entry: StageSpec, stage: Stage, inputs: Mapping[str, str], nodes: M
     """Rebuilt for backward where that keeps nothing more: where all that it reads is the call's, or rebuilt too."""
     makers = [nodes.get(name.partition(".")[0]) for name in inputs.values()]
     recompute = all(maker is None or ":" in maker.id and maker.recompute for maker in makers)
-    axes = {axis: axis for axis in stage.axis_names}
-    return Node(entry.id, stage, inputs, {"y": f"{entry.id}.y"}, axes, entry.formula.scalars, entry.mark, recompute=recompute)
+    axes, outputs = {axis: axis for axis in stage.axis_names}, {"y": f"{entry.id}.y"}
+    return Node(entry.id, stage, inputs, outputs, axes, entry.formula.scalars, entry.mark, recompute=recompute)
 
 
 def node_of(entry: StageSpec, stage: Stage, bound, outputs, bindings: Bindings) -> Node:

@@ -123,7 +123,7 @@ def range_error(entry, operands, ranges: Mapping[str, Range], result: Range, uni
     """The port's unit asks for a range that the operands' laws do not give."""
     formula, have = entry.formula, f"{result.law.text}" if result.law else "no promise"
     notes = [Note(f"{formula.reader}.{formula.port} takes {unit}, every value of which is {wanted}")]
-    for name, value in operands.items():
+    for value in operands.values():
         laws = ", ".join(law.text for law in value.laws)
         verb = f"promises {laws}" if laws else "promises nothing"
         notes.append(Note(f"{value.name} {verb}", value.mark_of("where")))

@@ -100,7 +100,8 @@ def source_errors(spec: PipelineSpec, stages: Mapping[str, Stage], source: str, 
         return []
     stage_id, _, port = source.partition(".")
     if not port:
-        help = did_you_mean(source, [*spec.inputs, *written_stages(spec)]) or "an edge comes from an input or from STAGE.PORT"
+        help = did_you_mean(source, [*spec.inputs, *written_stages(spec)])
+        help = help or "an edge comes from an input or from STAGE.PORT"
         if source in spec.stages and spec.stages[source].use in stages:
             outputs = stages[spec.stages[source].use].contract.outputs
             help = f"{source} is a stage: write {' or '.join(f'{source}.{name}' for name in outputs)}"

@@ -28,7 +28,8 @@ def with_entries(spec: PipelineSpec) -> PipelineSpec:
             entry = map_entry(edge.source, edge.source_mark, spec.params, axes, reader, port)
         except ExpressionError as error:
             mark = edge.source_mark.within(error.start, error.end)
-            found.append(Diagnostic(BAD_SOURCE, f"{reader or 'outputs'}.{port}: {error.message}", mark, help=error.help))
+            message = f"{reader or 'outputs'}.{port}: {error.message}"
+            found.append(Diagnostic(BAD_SOURCE, message, mark, help=error.help))
             return edge.source
         entries[entry.id] = entry
         return f"{entry.id}.y"

@@ -10,7 +10,10 @@ from .terms import Number, Scalar, Tensor, Term, apply, power
 
 LOGICAL = (*COMPARISONS, "&", "|")
 
-RESERVED = ("y", "needs", "seqs", "config", "torch", "tl", "triton", "maps", "rows", "cols", "ends", "inner", "BR", "BC")
+RESERVED = {
+    "y", "needs", "seqs", "config", "torch", "tl", "triton", "maps", "found", "m", "m_sum", "o_r", "o_c", "i_c",
+    "rows", "cols", "ends", "N", "inner", "length", "BR", "BC",
+}  # fmt: skip
 """Names that a generated stage has for itself."""
 
 
@@ -89,7 +92,7 @@ class _Reading:
         if node.id not in self.ports:
             port = node.id.replace(".", "_")
             taken = {*RESERVED, *self.ports.values(), *self.numbers}
-            while port in taken or port.startswith(("d_", "sum_")) or re.fullmatch(r"[ct]\d+_*", port):
+            while port in taken or port.startswith(("b_", "d_", "sum_")) or re.fullmatch(r"[cnt]\d+_*", port):
                 port = f"x_{port}"
             self.ports[node.id], self.names[node.id] = port, node
         return self.ports[node.id]

@@ -8,15 +8,14 @@ from .terms import ONE, ZERO, Apply, Number, Tensor, Term, apply, tensors, walk
 LN_2 = Number(math.log(2.0))
 
 
-def gradients(term: Term, d: Term, wanted: tuple[str, ...] | None = None) -> dict[str, Term]:
-    """Operand -> the gradient that flows into it where d flows into the term. 0 d where none does: it stays a tensor."""
+def gradients(term: Term, d: Term) -> dict[str, Term]:
+    """Operand -> what flows into it where d flows into the term; 0 d, which is still a tensor, where nothing does."""
     incoming: dict[Term, Term] = {term: d}
     for part in reversed(list(walk(term))):
         if isinstance(part, Apply) and part in incoming:
             for argument, flow in flows(part, incoming[part]):
                 incoming[argument] = apply("+", incoming[argument], flow) if argument in incoming else flow
-    names = tensors(term) if wanted is None else wanted
-    return {name: incoming.get(Tensor(name), Apply("*", (ZERO, d))) for name in names}
+    return {name: incoming.get(Tensor(name), Apply("*", (ZERO, d))) for name in tensors(term)}
 
 
 def flows(part: Apply, d: Term) -> list[tuple[Term, Term]]:

@@ -8,6 +8,8 @@ from ...stages import _map_launches
 from ...stages._contract import F32, Contract, Launcher, Port
 from ...stages._middle_sums import PARTS
 from ..stage_files.stage_library import SHIPPED_PACKAGE, Stage
+from .function_source import function_source
+from .kernel_source import kernel_source
 from .layout import Layout, layout_of
 from .load_source import load_source
 from .map_source import D, MapSource
@@ -53,11 +55,11 @@ class Function:
         self.source, self.name, self.__signature__ = source, name, signature(names, keywords)
 
     def __call__(self, *tensors, **named):
-        return getattr(load_source(FUNCTIONS_HEAD + self.source.functions() + "\n"), self.name)(*tensors, **named)
+        return getattr(load_source(FUNCTIONS_HEAD + function_source(self.source)), self.name)(*tensors, **named)
 
 
 def kernel(source: MapSource, name: str):
-    return getattr(load_source(KERNELS_HEAD + source.kernels() + "\n"), name)
+    return getattr(load_source(KERNELS_HEAD + kernel_source(source)), name)
 
 
 class Forward:
@@ -70,7 +72,8 @@ class Forward:
     def __call__(self, *tensors, seqs, config, **scalars):
         names, segments = [*self.source.layout.has, "y"], self.source.layout.segments
         found = dict(zip(names, tensors, strict=True))
-        return [_map_launches.map_launch(kernel(self.source, "map_kernel"), found, scalars, found["y"], segments, config)]
+        forward = kernel(self.source, "map_kernel")
+        return [_map_launches.map_launch(forward, found, scalars, found["y"], segments, config)]
 
 
 class Backward:

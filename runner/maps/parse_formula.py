@@ -9,7 +9,10 @@ from ..expression.tree import walk
 PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}(?:\.[A-Za-z][A-Za-z0-9_]{0,63})?")
 """A source that is no expression: an input, or ``stage.port``."""
 
-STAGE_FOR = {"norm": "the stage l2norm divides rows by their norm", "softmax": "the stage softmax_k is the softmax over K"}
+STAGE_FOR = {
+    "norm": "the stage l2norm divides rows by their norm over K",
+    "softmax": "the stage softmax_k is the softmax over K",
+}
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 
 
@@ -26,7 +29,7 @@ def formula_problem(text: str) -> ExpressionError | None:
 
 def parse_formula(text: str) -> Node:
     """The tree of an expression over inputs, ``stage.port``, params and axes. Raises ExpressionError."""
-    tree = parse_expression(text, dotted=True)
+    tree = parse_dotted(text)
     named = next((part for part in walk(tree) if isinstance(part, Name)), None)
     if named is None:
         help = "name an input or stage.port; a stage's numbers stand under its with:"
@@ -36,6 +39,15 @@ def parse_formula(text: str) -> Node:
     if is_comparison(tree):
         raise ExpressionError("an edge takes numbers, this is a comparison", tree.start, tree.end, TO_NUMBER)
     return tree
+
+
+def parse_dotted(text: str) -> Node:
+    try:
+        return parse_expression(text, dotted=True)
+    except ExpressionError as error:
+        if text[error.start : error.end] == ".":
+            error.help = "a stage's output is written stage.port, as cumsum.y"
+        raise
 
 
 TO_NUMBER = "turn it into a number by where(condition, 1, 0)"
@@ -73,7 +85,8 @@ def number(node: Node, what: str) -> None:
 def refuse_operator(node: Binary) -> None:
     if node.op == "@":
         help = "products of matrices are the work of stages: `chunkwise list` names them"
-        raise ExpressionError("'@' adds up over an axis, and an edge's expression is elementwise", node.start, node.end, help)
+        message = "'@' goes over an axis, and an edge's expression is elementwise"
+        raise ExpressionError(message, node.start, node.end, help)
     if node.op in ("//", "%"):
         raise ExpressionError(f"{node.op!r} is for numbers, and this has tensors", node.start, node.end)
     if node.op == "**" and any(isinstance(part, (Name, Call)) for part in walk(node.right)):

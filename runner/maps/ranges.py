@@ -32,7 +32,8 @@ class Range:
 
 def exact(x: float) -> bool:
     """Whether bf16 and fp16 have the number: then no rounding crosses it."""
-    return all(torch.tensor(x, dtype=torch.float64).to(io).double().item() == x for io in (torch.bfloat16, torch.float16))
+    wide = torch.tensor(x, dtype=torch.float64)
+    return all(wide.to(io).double().item() == x for io in (torch.bfloat16, torch.float16))
 
 
 def bound_text(x: float, down: bool) -> str:
@@ -46,16 +47,19 @@ def bound_text(x: float, down: bool) -> str:
 
 
 def of_laws(laws: Sequence[Law]) -> Range:
-    low, high, open_low = -INF, INF, False
+    """What the laws of a tensor say together."""
+    found = Range()
     for law in laws:
-        each = Range(law.low, law.high, law.open_low) if law.kind == "interval" else OF_KIND.get(law.kind, Range(high=0.0))
-        if each.low > low:
-            low, open_low = each.low, each.open_low
-        high = min(high, each.high)
-    return Range(low, high, open_low)
+        each = of_law(law)
+        lower = greatest(found, each)
+        found = Range(lower.low, min(found.high, each.high), lower.open_low)
+    return found
 
 
-OF_KIND = {"unit_norm": Range(-1.0, 1.0)}
+def of_law(law: Law) -> Range:
+    if law.kind == "interval":
+        return Range(law.low, law.high, law.open_low)
+    return Range(-1.0, 1.0) if law.kind == "unit_norm" else Range(high=0.0)  # sums of log decays, and slopes
 
 
 def range_of(term: Term, operands: Mapping[str, Range]) -> Range:
@@ -71,8 +75,8 @@ def range_of(term: Term, operands: Mapping[str, Range]) -> Range:
         case Apply(function="where", args=(_, a, b)):
             return union(range_of(a, operands), range_of(b, operands))
         case Apply(function="power", args=(x, Number(value=exponent))):
-            x = range_of(x, operands)
-            return Range(max(x.low, 0.0) ** exponent, x.high**exponent if x.high > 0 else INF, x.open_low and x.low >= 0)
+            base = greatest(range_of(x, operands), Range(0.0))
+            return Range(base.low**exponent, base.high**exponent, base.open_low)
         case Apply(function=function, args=args) if function in RULES:
             return RULES[function](*(range_of(each, operands) for each in args))
         case Apply(function=function, args=(x,)) if function in RISING:

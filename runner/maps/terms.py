@@ -87,11 +87,11 @@ def apply(function: str, *args: Term) -> Term:
 
 def plus(a: Term, b: Term) -> Term:
     match a, b:
-        case Number(value=x), Number(value=y):
+        case Number(x), Number(y):
             return Number(x + y)
-        case (Number(value=0.0), x) | (x, Number(value=0.0)):
+        case (Number(0.0), x) | (x, Number(0.0)):
             return x
-        case (Number(value=1.0), Apply(function="elu", args=args)) | (Apply(function="elu", args=args), Number(value=1.0)):
+        case (Apply("elu", args), Number(1.0)) | (Number(1.0), Apply("elu", args)):
             return Apply("elu_plus_1", args)  # exp(x) below 0, where -1 + exp(x) has lost it
     return Apply("+", (a, b))
 
@@ -104,24 +104,24 @@ def negative(a: Term) -> Term:
     match a:
         case Number(value=value):
             return Number(-value)
-        case Apply(function="negative", args=(inner,)):
+        case Apply("negative", (inner,)):
             return inner
     return Apply("negative", (a,))
 
 
 def times(a: Term, b: Term) -> Term:
     match a, b:
-        case Number(value=x), Number(value=y):
+        case Number(x), Number(y):
             return Number(x * y)
-        case (Number(value=1.0), x) | (x, Number(value=1.0)):
+        case (Number(1.0), x) | (x, Number(1.0)):
             return x
-        case (Number(value=-1.0), x) | (x, Number(value=-1.0)):
+        case (Number(-1.0), x) | (x, Number(-1.0)):
             return negative(x)
-        case (Apply(function="where", args=(c, x, Number(value=0.0))), y) | (y, Apply(function="where", args=(c, x, Number(value=0.0)))):
+        case (Apply("where", (c, x, Number(0.0))), y) | (y, Apply("where", (c, x, Number(0.0)))):
             return Apply("where", (c, times(x, y), ZERO))  # 0 where the branch is not taken, whatever y is there
-        case Apply(function="negative", args=(x,)), y:
+        case Apply("negative", (x,)), y:
             return negative(times(x, y))
-        case x, Apply(function="negative", args=(y,)):
+        case x, Apply("negative", (y,)):
             return negative(times(x, y))
     return Apply("*", (a, b))
 

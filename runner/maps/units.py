@@ -55,6 +55,6 @@ def kept(function: str, args: list[tuple[str | None, Range]]) -> str | None:
             return LOG
         case "+", [(unit, _), (other, _)] if unit == other == LOG:
             return LOG
-        case "minimum" | "maximum", [(None, bound), (unit, _)] | [(unit, _), (None, bound)] if unit == LOG and bound.high <= 0:
-            return LOG
+        case "minimum" | "maximum", [(None, bound), (unit, _)] | [(unit, _), (None, bound)]:
+            return LOG if unit == LOG and bound.high <= 0 else None
     return None

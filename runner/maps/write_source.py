@@ -8,6 +8,9 @@ from .layout import Layout
 from .terms import OPERATORS, Apply, Number, Scalar, Tensor, Term, number_text, tensors, walk
 
 LOOSEST, SUM, PRODUCT, SIGN, TIGHT = range(5)
+LONG = 70
+"""Characters of a part that shares its line with others."""
+
 LEVELS = {"+": SUM, "-": SUM, "*": PRODUCT, "negative": SIGN}
 
 
@@ -19,14 +22,17 @@ class Writer:
     module: str = "maps."
 
     def lines(self, terms: Mapping[str, Term]) -> list[str]:
-        """``name = term`` for every term; parts that are used more than once get a line of their own first."""
+        """``name = term`` for every term; parts that are used more than once, and parts of what would be too long a
+        line, get a line of their own first."""
         uses = Counter(each for part in walk_all(terms.values()) if isinstance(part, Apply) for each in part.args)
         uses.update(terms.values())
         named: dict[Term, str] = {}
         lines = []
         for part in walk_all(terms.values()):
-            if isinstance(part, Apply) and uses[part] > 1:
-                text = self.text(part, named)
+            if not isinstance(part, Apply):
+                continue
+            text = self.text(part, named)
+            if uses[part] > 1 or len(text) > LONG:
                 named[part] = f"t{len(named)}"
                 lines.append(f"{named[part]} = {text}")
         return [*lines, *(f"{name} = {self.text(term, named)}" for name, term in terms.items())]
@@ -76,27 +82,3 @@ def spread(layout: Layout, operand: str) -> str:
     if not missing:
         return ""
     return f"[{', '.join('None' if place in missing else ':' for place in range(len(layout.axes)))}]"
-
-
-def row_place(layout: Layout, operand: str) -> str:
-    """The operand's place in memory at rows o_r and columns o_c."""
-    has = layout.has[operand]
-    rows, last = list(has[:-1]), has[-1]
-    place = row_number(rows)
-    if not last:
-        return place or "0 * o_r"
-    return f"{place} * cols + o_c" if place else "o_c"
-
-
-def row_number(rows: list[bool]) -> str:
-    """The row number of an operand that has some of the segments that make up the rows."""
-    if all(rows):
-        return "o_r" if rows else ""
-    kept = [at for at, there in enumerate(rows) if there]
-    terms = []
-    for at in kept:
-        inner = "".join(f" // n{each}" for each in reversed(range(at + 1, len(rows))))
-        stride = "".join(f" * n{each}" for each in kept if each > at)
-        number = f"o_r{inner}" + (f" % n{at}" if at else "")
-        terms.append(f"({number}){stride}" if stride else f"({number})")
-    return f"({' + '.join(terms)})" if len(terms) > 1 else "".join(terms)

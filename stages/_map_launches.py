@@ -11,7 +11,11 @@ from ._middle_sums import middle_sum
 
 
 def map_configs(axes, device):
-    return [{"BLOCK": 2048, "num_warps": 4, "num_stages": 1}]
+    return [{"BLOCK": 1024, "num_warps": 4, "num_stages": 1}]
+
+
+def map_vjp_configs(axes, device):
+    return [{"BLOCK": 512, "num_warps": 4, "num_stages": 1}]
 
 
 def map_launch(kernel, tensors, scalars, result, segments, config):
@@ -30,14 +34,14 @@ def map_launch(kernel, tensors, scalars, result, segments, config):
     )
 
 
-def map_vjp_launches(kernel, tensors, scalars, result, segments, sums, tail, seqs, config):
-    """sums: operand -> (gradient or None, [terms, parts, total, parts, ...], which segments it has). tail: the place of
-    the axis that sequences are packed along, and whether it counts chunks; None where there is none."""
+def map_vjp_launches(kernel, tensors, scalars, result, segments, sums, by_row, tail, seqs, config):
+    """sums: operand -> (gradient or None, [terms, then buffers of further sums], what further sums there are, as
+    (places of the result before, those summed over, places after, whether it is split)). by_row: whether some operand
+    lacks the columns. tail: the place of the axis that sequences are packed along, and whether it counts chunks."""
     sizes = segment_sizes(result, segments)
     rows, cols = math.prod(sizes[:-1]), sizes[-1]
-    by_row = any(not has[-1] for _, _, has in sums.values())
     BC = block(cols, 256 if by_row else config["BLOCK"])
-    BR = block(rows, config["BLOCK"] // BC)
+    BR = block(rows, max(1, config["BLOCK"] // BC))
     targets = {f"sum_{name}": None if d is None else (scratch or [d])[0] for name, (d, scratch, _) in sums.items()}
     first = Launch(
         kernel,
@@ -50,8 +54,7 @@ def map_vjp_launches(kernel, tensors, scalars, result, segments, sums, tail, seq
         num_warps=config["num_warps"],
         num_stages=config["num_stages"],
     )  # fmt: skip
-    further = [launch for each in sums.values() for launch in sums_of(*each, sizes)]
-    return [first, *further]
+    return [first, *(launch for d, scratch, further in sums.values() for launch in sums_of(d, scratch, further, result))]
 
 
 def segment_sizes(result, segments):
@@ -77,21 +80,16 @@ def ends(result, tail, seqs):
     return dict(ends=found, N=seqs.N, inner=math.prod(result.shape[place + 1 :]), length=result.shape[place])
 
 
-def sums_of(d, scratch, has, sizes):
-    """Sums over the segments that an operand lacks, from the last to the first. The kernel has added up the columns."""
-    if d is None or not scratch:
+def sums_of(d, scratch, further, result):
+    """The sums that an operand's gradient still needs, each over one run of the result's places."""
+    if d is None or not further:
         return []
-    left = list(zip(sizes, has))
-    if not has[-1]:
-        left.pop()
-    x, *buffers = scratch
+    terms, *buffers = scratch
     launches = []
-    while missing := [at for at, (_, there) in enumerate(left) if not there]:
-        at = missing[-1]
-        before, after = (math.prod(size for size, _ in part) for part in (left[:at], left[at + 1 :]))
-        parts, *buffers = buffers
-        total = d if len(missing) == 1 else buffers.pop(0)
-        launches += middle_sum(x, parts, total, before, left[at][0], after)
-        x = total
-        left.pop(at)
+    for at, (*places, split) in enumerate(further):
+        parts = buffers.pop(0) if split else None
+        total = buffers.pop(0) if at + 1 < len(further) else d
+        sizes = (math.prod(result.shape[place] for place in part) for part in places)
+        launches += middle_sum(terms, parts, total, *sizes)
+        terms = total
     return launches

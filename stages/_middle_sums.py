@@ -8,17 +8,19 @@ PARTS = 64
 def middle_sum(x, parts, total, before, length, after):
     """total [before, after] = the sum of x [before, length, after] over its middle, in one fixed order.
 
-    parts [before, PARTS, after], float32: sums of every PARTS-th block of 32; a second kernel adds them.
+    parts [before, PARTS, after], float32: sums of every PARTS-th block of 32, which a second kernel adds; None where
+    one program adds up a middle alone.
     """
     from ..kernels.middle_sums import add_middle_parts_kernel, middle_sums_kernel
 
     block = 32
-    columns = ceil_div(after, block)
+    columns, P = ceil_div(after, block), 1 if parts is None else PARTS
+    target = total if parts is None else parts
     first = Launch(
         middle_sums_kernel,
-        grid=(before * PARTS * columns,),
-        args=dict(x=x, parts=parts, length=length, after=after),
-        constexprs=dict(P=PARTS, BT=32, BH=block),
+        grid=(before * P * columns,),
+        args=dict(x=x, parts=target, length=length, after=after),
+        constexprs=dict(P=P, BT=32, BH=block),
         num_stages=1,
     )
     second = Launch(
@@ -28,4 +30,4 @@ def middle_sum(x, parts, total, before, length, after):
         constexprs=dict(P=PARTS, BH=block),
         num_stages=1,
     )
-    return [first, second]
+    return [first] if parts is None else [first, second]

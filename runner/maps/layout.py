@@ -21,9 +21,9 @@ class Layout:
         """Operands whose gradients are sums."""
         return tuple(name for name, has in self.has.items() if not all(has))
 
-    def names(self, segments: Sequence[int]) -> list[str]:
-        """The axes of some segments."""
-        return [self.axes[place] for each in segments for place in self.segments[each]]
+    def names(self, places: Sequence[int]) -> list[str]:
+        """The axes at some places of the result."""
+        return [self.axes[place] for place in places]
 
     def missing(self, operand: str) -> tuple[int, ...]:
         """Dimensions of the result that an operand lacks."""
@@ -48,3 +48,28 @@ def layout_of(operands: Mapping[str, tuple[str, ...]]) -> Layout:
             groups.append([place])
     has = {name: tuple(axes[group[0]] in each for group in groups) for name, each in operands.items()}
     return Layout(axes, tuple(map(tuple, groups)), has)
+
+
+LONG = frozenset({"B", "T", "N", "NT"})
+"""Axes whose sums are split over programs; heads and widths are added up by one."""
+
+
+def reductions(layout: Layout, operand: str) -> list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], bool]]:
+    """How the terms of an operand's gradient, added up over the columns already where it lacks these, become the
+    gradient: for each run of places that it lacks, the last first, (places before it, it, places after it, whether the
+    sum is split)."""
+    missing = set(layout.missing(operand))
+    left = list(range(len(layout.axes)))
+    if not layout.has[operand][-1]:
+        left = [place for place in left if place not in layout.segments[-1]]
+    found = []
+    while missing & set(left):
+        end = max(at for at, place in enumerate(left) if place in missing) + 1
+        start = end
+        while start and left[start - 1] in missing:
+            start -= 1
+        run = tuple(left[start:end])
+        split = not LONG.isdisjoint(layout.names(run))
+        found.append((tuple(left[:start]), run, tuple(left[end:]), split))
+        left = left[:start] + left[end:]
+    return found

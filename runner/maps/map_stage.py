@@ -10,7 +10,7 @@ from ...stages._middle_sums import PARTS
 from ..stage_files.stage_library import SHIPPED_PACKAGE, Stage
 from .function_source import function_source
 from .kernel_source import kernel_source
-from .layout import Layout, layout_of
+from .layout import Layout, layout_of, reductions
 from .load_source import load_source
 from .map_source import D, MapSource
 from .terms import Apply, Term, walk
@@ -39,7 +39,7 @@ def map_stage(
         reference=Function(source, "reference", layout.has, scalars),
         launchers=(Launcher("triton", Forward(source), _map_launches.map_configs),),
         vjp=Function(source, "vjp", source.read_by_vjp, ["needs", *source.vjp_scalars]),
-        vjp_launchers=(Launcher("triton", Backward(source), _map_launches.map_configs, scratch=scratch(layout)),),
+        vjp_launchers=(Launcher("triton", Backward(source), _map_launches.map_vjp_configs, scratch=scratch(layout)),),
     )
 
 
@@ -89,15 +89,20 @@ class Backward:
         layout = self.source.layout
         given = dict(zip(self.__signature__.parameters, tensors))
         sums = {
-            name: (given[f"d_{name}"], [given[each] for each in scratch(layout, (name,))], layout.has[name])
+            name: (given[f"d_{name}"], [given[each] for each in scratch(layout, (name,))], reductions(layout, name))
             for name in layout.reduced
         }
         direct = {name: given[name] for name in self.gradients if name.removeprefix("d_") not in sums}
         tensors = {name: given[name] for name in self.source.read_by_vjp} | direct
         return _map_launches.map_vjp_launches(
-            kernel(self.source, "map_vjp_kernel"), tensors, scalars, given[D], layout.segments, sums, tail(layout),
-            seqs, config,
+            kernel(self.source, "map_vjp_kernel"), tensors, scalars, given[D], layout.segments, sums,
+            by_row(layout), tail(layout), seqs, config,
         )  # fmt: skip
+
+
+def by_row(layout: Layout) -> bool:
+    """Whether some gradient is summed over the columns, by programs that take whole rows."""
+    return any(not layout.has[name][-1] for name in layout.reduced)
 
 
 def tail(layout: Layout) -> tuple[int, bool] | None:
@@ -109,19 +114,20 @@ def tail(layout: Layout) -> tuple[int, bool] | None:
 
 
 def scratch(layout: Layout, operands: Iterable[str] | None = None) -> Mapping[str, Port]:
-    """Buffers of the sums, operand by operand: the terms, then for each missing segment its parts and its total."""
+    """Buffers of the sums, operand by operand: the terms, then for each sum its parts, where it is split, and its
+    total, where another one follows."""
     found = {}
     for name in layout.reduced if operands is None else operands:
-        has = layout.has[name]
-        left = [at for at in range(len(has)) if at < len(has) - 1 or has[-1]]
-        missing = [at for at in left if not has[at]]
-        if missing:
-            found[f"sum_{name}_terms"] = Port(" ".join(layout.names(left)), F32)
-        for at in reversed(missing):
-            place = left.index(at)
-            shape = [*layout.names(left[:place]), str(PARTS), *layout.names(left[place + 1 :])]
-            found[f"sum_{name}_parts{at}"] = Port(" ".join(shape), F32)
-            left.remove(at)
-            if at != missing[0]:
-                found[f"sum_{name}_total{at}"] = Port(" ".join(layout.names(left)), F32)
+        sums = reductions(layout, name)
+        for at, (before, run, after, split) in enumerate(sums):
+            if at == 0:
+                found[f"sum_{name}_terms"] = float32(layout.names([*before, *run, *after]))
+            if split:
+                found[f"sum_{name}_parts{at}"] = float32([*layout.names(before), str(PARTS), *layout.names(after)])
+            if at + 1 < len(sums):
+                found[f"sum_{name}_total{at}"] = float32(layout.names([*before, *after]))
     return found
+
+
+def float32(axes: Iterable[str]) -> Port:
+    return Port(" ".join(axes), F32)

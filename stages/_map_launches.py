@@ -54,7 +54,7 @@ def map_vjp_launches(kernel, tensors, scalars, result, segments, sums, by_row, t
         num_warps=config["num_warps"],
         num_stages=config["num_stages"],
     )  # fmt: skip
-    return [first, *(launch for d, scratch, further in sums.values() for launch in sums_of(d, scratch, further, result))]
+    return [first, *(launch for each in sums.values() for launch in sums_of(*each, result))]
 
 
 def segment_sizes(result, segments):

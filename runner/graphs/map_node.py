@@ -128,5 +128,11 @@ def range_error(entry, operands, ranges: Mapping[str, Range], result: Range, uni
         verb = f"promises {laws}" if laws else "promises nothing"
         notes.append(Note(f"{value.name} {verb}", value.mark_of("where")))
     message = f"{formula.reader}.{formula.port}: the expression is not known to keep {wanted}"
-    return Diagnostic(codes.LAW, message, entry.mark, tuple(notes), None, f"expected {wanted}, got {have}")
+    return Diagnostic(codes.LAW, message, entry.mark, tuple(notes), KEEPING[wanted], f"expected {wanted}, got {have}")
 
+
+KEEPING = {
+    "<= 0": "-exp(x), -softplus(x) and logsigmoid(x) are at most 0 whatever x is",
+    "0..1": "sigmoid(x) and exp(-softplus(x)) lie in 0..1 whatever x is",
+}
+"""Law -> expressions that keep it."""

@@ -178,7 +178,7 @@ def unused_errors(spec: PipelineSpec) -> list[Diagnostic]:
             codes.UNUSED_STAGE, f"no output depends on {stage.id}", stage.mark, help="remove it, or name it in outputs"
         )
         for stage in spec.stages.values()
-        if stage.id not in used
+        if stage.id not in used and not stage.formula
     ]
     read = {edge.source for stage in spec.stages.values() for edge in stage.edges}
     read |= {output.source for output in spec.outputs.values()}

@@ -182,7 +182,7 @@ INPUT = Table(
 STAGE = Table(
     {
         "use": Key("the stage's name", USE, required=True),
-        "in": Key("the stage's input ports, each with its source: an input, stage.port or an expression", Named(SOURCE)),
+        "in": Key("the stage's input ports, each with its source: input, stage.port or expression", Named(SOURCE)),
         "with": Key("the stage's parameters, each with a number, a parameter or an expression", Named(EXPRESSION_TEXT)),
         "recompute": Key("whether the backward pass rebuilds its outputs instead of keeping them", Flag()),
     }

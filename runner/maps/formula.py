@@ -11,7 +11,7 @@ from .terms import Number, Scalar, Tensor, Term, apply, power
 LOGICAL = (*COMPARISONS, "&", "|")
 
 RESERVED = {
-    "y", "needs", "seqs", "config", "torch", "tl", "triton", "maps", "found", "m", "m_sum", "o_r", "o_c", "i_c",
+    "y", "needs", "seqs", "config", "torch", "tl", "triton", "_maps", "found", "m", "m_sum", "o_r", "o_c", "i_c",
     "rows", "cols", "ends", "N", "inner", "length", "BR", "BC",
 }  # fmt: skip
 """Names that a generated stage has for itself."""

@@ -1,8 +1,10 @@
-"""An expression over tensors: the text of its reference and of its vjp. ``maps`` in it is stages/_maps.py."""
+"""An expression over tensors: the text of its reference and of its vjp. ``_maps`` in it is stages/_maps.py."""
+
+from collections.abc import Iterable
 
 from ..exporting.python_text import WIDTH, call
-from .map_source import INDENT, D, MapSource, docstring, indented
-from .write_source import Writer, spread
+from .map_source import INDENT, MapSource, docstring, indented
+from .write_source import Writer
 
 
 def function_source(source: MapSource, reference: str = "reference", vjp: str = "vjp") -> str:
@@ -13,8 +15,8 @@ def function_source(source: MapSource, reference: str = "reference", vjp: str = 
 def reference_lines(source: MapSource, name: str) -> list[str]:
     keywords = ["*", *source.scalars] if source.scalars else []
     head = call(f"def {name}(", [*source.layout.has, *keywords], "):", "")
-    body = Writer(at_result(source)).lines({"y": source.term})
-    return [*head, *docstring(f"y = {source.text}"), *indented([*body, 'return {"y": y}'])]
+    body = [*spread_lines(source, source.layout.has), *Writer(str).lines({"y": source.term}), 'return {"y": y}']
+    return [*head, *docstring(f"y = {source.text}"), *indented(body)]
 
 
 def vjp_lines(source: MapSource, name: str) -> list[str]:
@@ -24,15 +26,22 @@ def vjp_lines(source: MapSource, name: str) -> list[str]:
     return [
         *head,
         *docstring("The gradients of y by what it is made of."),
-        *indented(Writer(at_result(source)).lines(terms)),
+        *indented(spread_lines(source, source.read_by_vjp)),
+        *indented(Writer(str).lines(terms)),
         *indented(dictionary("found", items)),
         *indented(["return {name: found[name] for name in found if name in needs}"]),
     ]
 
 
-def at_result(source: MapSource):
-    """How an operand is written where it lines up with the result."""
-    return lambda name: name if name == D else name + spread(source.layout, name)
+def spread_lines(source: MapSource, names: Iterable[str]) -> list[str]:
+    """Operands that lack some of the result's axes, lined up with it."""
+    layout, lines = source.layout, []
+    for name in names:
+        if name in layout.reduced:
+            missing = set(layout.missing(name))
+            places = ("None" if place in missing else ":" for place in range(len(layout.axes)))
+            lines.append(f"{name} = {name}[{', '.join(places)}]")
+    return lines
 
 
 def summed(source: MapSource, name: str) -> str:

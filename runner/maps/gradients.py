@@ -53,9 +53,7 @@ def extremum(part: Apply, d: Term) -> list[tuple[Term, Term]]:
         x, bound = (a, b) if tensors(a) else (b, a)
         return [(x, apply("where", Apply(f"{sign}=", (x, bound)), d, ZERO))]
     half = Apply("where", (Apply("==", (a, b)), Number(0.5), ZERO))
-    return [
-        (x, apply("*", d, Apply("where", (Apply(sign, (x, other)), ONE, half)))) for x, other in ((a, b), (b, a))
-    ]
+    return [(x, apply("*", d, Apply("where", (Apply(sign, (x, other)), ONE, half)))) for x, other in ((a, b), (b, a))]
 
 
 def _logistic_slope(x: Term) -> Term:

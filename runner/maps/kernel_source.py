@@ -1,4 +1,4 @@
-"""An expression over tiles: the text of its two Triton kernels. ``maps`` in it is kernels/_maps.py.
+"""An expression over tiles: the text of its two Triton kernels. ``_maps`` in it is kernels/_maps.py.
 
 Results and operands are matrices of rows and columns (layout.py). A gradient as wide as the result is stored. That of
 an operand without the columns is summed over them, by programs that take whole rows; what else it is to be summed
@@ -25,7 +25,7 @@ def kernel_source(source: MapSource, forward: str = "map_kernel", backward: str 
 def forward_lines(source: MapSource, name: str) -> list[str]:
     operands = list(source.layout.has)
     body = [
-        "o_r, o_c = maps.tile(cols, BR, BC)",
+        "o_r, o_c = _maps.tile(cols, BR, BC)",
         "m = (o_r < rows) & (o_c < cols)",
         *loads(source.layout, operands),
         *Writer(tile).lines({"b_y": source.term}),
@@ -43,8 +43,8 @@ def backward_lines(source: MapSource, name: str) -> list[str]:
     head = header(name, [*source.read_by_vjp, *targets], numbers)
     head += docstring("The gradients of y by what it is made of, or what these are sums of.")
     if not by_row:
-        return [*head, *indented(["o_r, o_c = maps.tile(cols, BR, BC)", *gradient_lines(source, by_row)])]
-    body = ["o_r = maps.row_tile(BR)", *(f"b_sum_{each} = tl.zeros([BR, 1], tl.float32)" for each in by_row)]
+        return [*head, *indented(["o_r, o_c = _maps.tile(cols, BR, BC)", *gradient_lines(source, by_row)])]
+    body = ["o_r = _maps.row_tile(BR)", *(f"b_sum_{each} = tl.zeros([BR, 1], tl.float32)" for each in by_row)]
     body += ["for i_c in range(0, cols, BC):", f"{INDENT}o_c = (i_c + tl.arange(0, BC)).to(tl.int64)[None, :]"]
     body += indented(gradient_lines(source, by_row))
     for each in by_row:
@@ -57,7 +57,7 @@ def gradient_lines(source: MapSource, by_row: list[str]) -> list[str]:
     lines = ["m = (o_r < rows) & (o_c < cols)", *loads(source.layout, source.read_by_vjp)]
     lines += Writer(tile).lines({f"b_d_{name}": term for name, term in source.gradients.items()})
     if source.layout.reduced:
-        lines.append(f"m_sum = m & maps.before_end{WHOLE[:-1]}, ends, N, inner, length)")
+        lines.append(f"m_sum = m & _maps.before_end{WHOLE[:-1]}, ends, N, inner, length)")
     for name in source.layout.has:
         counted = f"tl.where(m_sum, b_d_{name}, 0.0)"
         if name in by_row:

@@ -16,8 +16,8 @@ from .map_source import D, MapSource
 from .terms import Apply, Term, walk
 
 ROOT = SHIPPED_PACKAGE.rpartition(".")[0]
-FUNCTIONS_HEAD = f"from {ROOT}.stages import _maps as maps\n\n\n"
-KERNELS_HEAD = f"import triton\nimport triton.language as tl\n\nfrom {ROOT}.kernels import _maps as maps\n\n\n"
+FUNCTIONS_HEAD = f"from {ROOT}.stages import _maps\n\n\n"
+KERNELS_HEAD = f"import triton\nimport triton.language as tl\n\nfrom {ROOT}.kernels import _maps\n\n\n"
 
 
 @cache

@@ -45,8 +45,8 @@ def parse_dotted(text: str) -> Node:
     try:
         return parse_expression(text, dotted=True)
     except ExpressionError as error:
-        if text[error.start : error.end] == ".":
-            error.help = "a stage's output is written stage.port, as cumsum.y"
+        at_dot = text[error.start : error.end] == "."
+        error.help = "a stage's output is written stage.port, as cumsum.y" if at_dot else None
         raise
 
 

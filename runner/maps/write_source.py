@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from .layout import Layout
 from .terms import OPERATORS, Apply, Number, Scalar, Tensor, Term, number_text, tensors, walk
 
 LOOSEST, SUM, PRODUCT, SIGN, TIGHT = range(5)
@@ -19,7 +18,7 @@ class Writer:
     """spoken: what an operand is called. module: what functions stand under."""
 
     spoken: Callable[[str], str]
-    module: str = "maps."
+    module: str = "_maps."
 
     def lines(self, terms: Mapping[str, Term]) -> list[str]:
         """``name = term`` for every term; parts that are used more than once, and parts of what would be too long a
@@ -74,11 +73,3 @@ class Writer:
 
 def walk_all(terms) -> list[Term]:
     return list(dict.fromkeys(part for term in terms for part in walk(term)))
-
-
-def spread(layout: Layout, operand: str) -> str:
-    """How a tensor is indexed to line up with the result: ``[None, None, :]``, or nothing."""
-    missing = set(layout.missing(operand))
-    if not missing:
-        return ""
-    return f"[{', '.join('None' if place in missing else ':' for place in range(len(layout.axes)))}]"

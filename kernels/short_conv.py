@@ -148,26 +148,36 @@ def short_conv_sums_kernel(
 ):  # fmt: skip
     """One program's share of the gradients of weight and bias: every P-th block of BT rows, for BD channels.
 
-    sum_weight [P, D, W], sum_bias [P, D]. Rows past the last sequence are left out.
+    sum_weight [P, D, W], sum_bias [P, D]. Rows past the last sequence are left out. d_y None: all zeros.
     """
     n_d = tl.cdiv(D, BD)
     pid = tl.program_id(0).to(tl.int64)
     i_p = pid // n_d
     o_d = (pid % n_d) * BD + tl.arange(0, BD)
     m_d = o_d < D
-    for i in tl.static_range(W):
-        b_dw = tl.zeros([BT, BD], tl.float32)
-        b_db = tl.zeros([BT, BD], tl.float32)
+    b_db = tl.zeros([BD], tl.float32)
+    b_dw0, b_dw1, b_dw2, b_dw3 = b_db, b_db, b_db, b_db
+    if d_y is not None:
         for i_t in range(i_p * BT, rows.to(tl.int64), P * BT):
             o_r = i_t + tl.arange(0, BT)
             i_n, place, length = sequence_of(tl.minimum(o_r, rows - 1), cu_seqlens, N, T, steps)
             m = ((o_r < rows) & (place < length))[:, None] & m_d[None, :]
             b_dy = tl.load(d_y + o_r[:, None] * D + o_d[None, :], mask=m, other=0.0).to(tl.float32)
+            b_db += tl.sum(b_dy, axis=0)
             if sum_weight is not None:
-                b_dw += b_dy * input_row(x, state, o_r, o_d, i_n, place, W - 1 - i, m, D, W)
-            if (sum_bias is not None) and (i == 0):
-                b_db += b_dy
-        if sum_weight is not None:
-            tl.store(sum_weight + (i_p * D + o_d) * W + i, tl.sum(b_dw, axis=0), mask=m_d)
-        if (sum_bias is not None) and (i == 0):
-            tl.store(sum_bias + i_p * D + o_d, tl.sum(b_db, axis=0), mask=m_d)
+                b_dw0 += tl.sum(b_dy * input_row(x, state, o_r, o_d, i_n, place, W - 1, m, D, W), axis=0)
+                b_dw1 += tl.sum(b_dy * input_row(x, state, o_r, o_d, i_n, place, W - 2, m, D, W), axis=0)
+                if W > 2:
+                    b_dw2 += tl.sum(b_dy * input_row(x, state, o_r, o_d, i_n, place, W - 3, m, D, W), axis=0)
+                if W > 3:
+                    b_dw3 += tl.sum(b_dy * input_row(x, state, o_r, o_d, i_n, place, W - 4, m, D, W), axis=0)
+    if sum_bias is not None:
+        tl.store(sum_bias + i_p * D + o_d, b_db, mask=m_d)
+    if sum_weight is not None:
+        p = sum_weight + (i_p * D + o_d) * W
+        tl.store(p, b_dw0, mask=m_d)
+        tl.store(p + 1, b_dw1, mask=m_d)
+        if W > 2:
+            tl.store(p + 2, b_dw2, mask=m_d)
+        if W > 3:
+            tl.store(p + 3, b_dw3, mask=m_d)

@@ -62,7 +62,7 @@ def limits(axes, device):
 
 
 def configs(axes, device):
-    return [{"BT": 32, "BD": 64, "num_warps": 4, "num_stages": 1}]
+    return [{"BT": 16, "BD": 64, "num_warps": 4, "num_stages": 1}]
 
 
 def launch(x, weight, bias, initial_state, y, final_state, *, seqs, config):

@@ -12,7 +12,8 @@ from ._softplus import softplus as _softplus
 
 @triton.jit
 def exp(x):
-    return exp_exact(x)
+    """exp(x); infinite from where float32 ends."""
+    return tl.where(x > 88.73, float("inf"), exp_exact(x))
 
 
 @triton.jit
@@ -108,8 +109,22 @@ def elu_plus_1(x):
 
 @triton.jit
 def power(x, exponent):
-    """x ** exponent for x >= 0; nan below."""
-    return tl.where(x == 0, 0.0, tl.exp2(exponent * tl.log2(x)))
+    """x ** exponent for x >= 0, nan below; 0 for x below float32's least normal number.
+
+    x = 2^k m, m near 1, so that what log2 rounds away of m is small; what the products round away is put back.
+    """
+    bits = x.to(tl.int32, bitcast=True)
+    k = (bits >> 23) - 127
+    m = ((bits & 0x7FFFFF) | 0x3F800000).to(tl.float32, bitcast=True)
+    high = m > 1.4142135
+    k = tl.where(high, k + 1, k).to(tl.float32)
+    m = tl.where(high, 0.5 * m, m)
+    whole = exponent * k
+    part = exponent * tl.log2(m)
+    y = whole + part
+    lost = tl.fma(x * 0.0 + exponent, k, -whole) + (part - (y - whole))
+    found = tl.exp2(y) * (1.0 + lost * 0.6931471805599453)
+    return tl.where(x < 1.1754944e-38, tl.where(x < 0, float("nan"), 0.0), found)
 
 
 @triton.jit

@@ -186,8 +186,6 @@ def test_what_is_no_elementwise_expression(keys):
     assert (error.code, error.message, error.mark.line) == ("CW213", f"stages.unit.in.x: {SHORT[keys]}", 14)
 
 
-
-
 def test_one_expression_is_computed_once_and_shown_as_itself():
     graph = graph_of(keys="elu(k) + 1", last="unit.y * (elu(k)+1)")
     assert list(graph.nodes) == ["cumsum", "unit:x", "unit", "return:u"]

@@ -46,8 +46,13 @@ def parse_dotted(text: str) -> Node:
         return parse_expression(text, dotted=True)
     except ExpressionError as error:
         at_dot = text[error.start : error.end] == "."
-        error.help = "a stage's output is written stage.port, as cumsum.y" if at_dot else None
+        error.help = "a stage's output is written stage.port, as cumsum.y" if at_dot else one_line_help(error)
         raise
+
+
+def one_line_help(error: ExpressionError) -> str | None:
+    """An edge holds one line."""
+    return None if error.help == "split it into several lines" else error.help
 
 
 TO_NUMBER = "turn it into a number by where(condition, 1, 0)"

@@ -1,4 +1,4 @@
-"""Expressions in edges on their kernels: every function to float32's last digits, sums by every layout, packed, empty."""
+"""Expressions in edges on their kernels: functions to float32's last digits, sums by every layout, packed, empty."""
 
 import math
 

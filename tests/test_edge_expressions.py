@@ -4,11 +4,14 @@ import pickle
 
 import pytest
 import torch
+from support.exported import check_exported, ruff
 from support.ops import check, inputs
 
 from chunkwise.runner import load
 from chunkwise.runner.diagnostics.errors import ChunkwiseError
 from chunkwise.runner.diagnostics.render_errors import render
+from chunkwise.runner.drawing.build_picture import build_picture
+from chunkwise.runner.exporting.export import export
 from chunkwise.runner.graphs.build_graph import build_graph, check_graphs
 from chunkwise.runner.loading.load_spec import parse_spec
 from chunkwise.runner.stage_files.stage_library import find_stages
@@ -304,3 +307,24 @@ def test_an_op_can_be_sent_and_cut_short(gated):
     assert torch.equal(pickle.loads(pickle.dumps(gated))(**given).o, gated(**given).o)
     part = gated.until("scan")
     assert list(part.whole.nodes) == ["cumsum:x", "cumsum", "scan:k", "scan"]
+
+
+def test_drawn_once_under_its_own_words(gated):
+    picture = build_picture(gated.whole)
+    boxes = {box.id: box.stage for box in picture.stages}
+    assert boxes["scan:k"] == "(elu(k) + 1)" and "out:k" not in boxes
+    assert not any(box.skipped for box in picture.stages)
+
+
+def test_exported_with_its_text(gated, tmp_path):
+    text = export(gated, "triton")
+    assert "def scan_map_k_kernel(k, y, rows, cols, BR: tl.constexpr, BC: tl.constexpr):" in text
+    assert "    b_y = _maps.elu_plus_1(b_k)\n" in text and "chunkwise.runner" not in text
+    check_exported(gated, "reference", inputs(gated, **SIZES), tmp_path)
+
+
+@pytest.mark.parametrize("backend", ["triton", "reference"])
+def test_exported_text_is_formatted(gated, backend):
+    text = export(gated, backend)
+    assert ruff("format", text) == text
+    assert "All checks passed" in ruff("check", text)

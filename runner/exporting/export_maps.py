@@ -6,8 +6,8 @@ from ..graphs.graph import Graph, Node
 from ..maps.function_source import function_source
 from ..maps.kernel_source import kernel_source
 from ..maps.layout import reductions
+from ..maps.map_launch import by_row, scratch, tail
 from ..maps.map_source import D, MapSource, indented
-from ..maps.map_stage import by_row, scratch, tail
 from .python_text import INDENT, Items, call, comment
 
 

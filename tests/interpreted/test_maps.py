@@ -4,8 +4,11 @@ import math
 
 import pytest
 import torch
+from support.exported import check_exported
 from support.maps import POINTS, UNARY, expression_op, of_text
 from support.ops import check, inputs
+
+from chunkwise.runner import load
 
 SIZES = dict(B=2, T=9, HV=3, V=12)
 PACKED = dict(B=1, T=10, HV=2, V=12)
@@ -71,3 +74,26 @@ def test_extremes(tmp_path):
     x = torch.tensor([-1e4, -100.0, -20.0, 0.0, 20.0, 100.0, 1e4]).view(1, -1, 1).requires_grad_()
     op(x=x).y.sum().backward()
     assert x.grad.isfinite().all() and math.isclose(x.grad[0, -1, 0], 2.0) and x.grad[0, 0, 0] == 0
+
+
+@pytest.mark.parametrize("seqlens", [None, (4, 0, 3)], ids=["plain", "packed"])
+def test_exported_file(seqlens, tmp_path):
+    """With chunks, for packed sequences: an exported file packs only where there are."""
+    path = tmp_path / "chunked.yaml"
+    path.write_text(CHUNKED)
+    op = load(path, backend="interpret")
+    given = inputs(op, seqlens=seqlens, **(SIZES if seqlens is None else PACKED), H=1, K=16)
+    check_exported(op, "triton", given, tmp_path, dict(seqlens=seqlens) if seqlens else None)
+
+
+CHUNKED = """\
+schema: pipeline/v1
+name: chunked
+axes: {C: 16}
+inputs: {q: B T H K, k: B T H K, v: B T HV V, w: V, h: {shape: HV, dtype: f32}}
+params: {scale: 2}
+stages:
+  scan: {use: chunk_h, in: {k: elu(k) + 1, v: v * h}}
+  out:  {use: chunk_o, in: {q: scale * q, k: elu(k) + 1, v: v * h, h: scan.h}, with: {scale: 1}}
+outputs: {o: out.o * sigmoid(v) * w}
+"""

@@ -18,8 +18,9 @@ def map_vjp_configs(axes, device):
     return [{"BLOCK": 512, "num_warps": 4, "num_stages": 1}]
 
 
-def map_launch(kernel, tensors, scalars, result, segments, config):
-    """tensors: the kernel's pointers by name. result: a tensor of the result's shape."""
+def map_launch(kernel, tensors, scalars, result, segments, fixed, config):
+    """tensors: the kernel's pointers by name. result: a tensor of the result's shape. fixed: whether the kernel is
+    compiled for its number of columns."""
     sizes = segment_sizes(result, segments)
     rows, cols = math.prod(sizes[:-1]), sizes[-1]
     BC = block(cols, config["BLOCK"])
@@ -27,14 +28,14 @@ def map_launch(kernel, tensors, scalars, result, segments, config):
     return Launch(
         kernel,
         grid=(ceil_div(rows, BR) * ceil_div(cols, BC),),
-        args=dict(**tensors, **scalars, rows=rows, cols=cols, **middle_sizes(sizes)),
-        constexprs=dict(BR=BR, BC=BC),
+        args=dict(**tensors, **scalars, rows=rows, **({} if fixed else {"cols": cols}), **middle_sizes(sizes)),
+        constexprs=dict(**({"cols": cols} if fixed else {}), BR=BR, BC=BC),
         num_warps=config["num_warps"],
         num_stages=config["num_stages"],
     )
 
 
-def map_vjp_launches(kernel, tensors, scalars, result, segments, sums, by_row, tail, seqs, config):
+def map_vjp_launches(kernel, tensors, scalars, result, segments, fixed, sums, by_row, tail, seqs, config):
     """sums: operand -> (gradient or None, [terms, then buffers of further sums], what further sums there are, as
     (places of the result before, those summed over, places after, whether it is split)). by_row: whether some operand
     lacks the columns. tail: the place of the axis that sequences are packed along, and whether it counts chunks."""
@@ -47,10 +48,10 @@ def map_vjp_launches(kernel, tensors, scalars, result, segments, sums, by_row, t
         kernel,
         grid=(ceil_div(rows, BR) * (1 if by_row else ceil_div(cols, BC)),),
         args=dict(
-            **tensors, **targets, **scalars, rows=rows, cols=cols, **middle_sizes(sizes),
+            **tensors, **targets, **scalars, rows=rows, **({} if fixed else {"cols": cols}), **middle_sizes(sizes),
             **(ends(result, tail, seqs) if sums else {}),
         ),
-        constexprs=dict(BR=BR, BC=BC),
+        constexprs=dict(**({"cols": cols} if fixed else {}), BR=BR, BC=BC),
         num_warps=config["num_warps"],
         num_stages=config["num_stages"],
     )  # fmt: skip

@@ -80,7 +80,8 @@ def launcher_lines(arguments: list[str], scratch_items: list[str]) -> list[str]:
 def forward_launch(source: MapSource, name: str) -> list[str]:
     operands = [*source.layout.has, "y"]
     head = call(f"def {name}_launch(", [*operands, "*", *source.scalars, "seqs", "config"], "):", "")
-    arguments = [f"{name}_kernel", pairs(operands), pairs(source.scalars), "y", str(source.layout.segments), "config"]
+    shape = [str(source.layout.segments), str(source.layout.fixed_columns)]
+    arguments = [f"{name}_kernel", pairs(operands), pairs(source.scalars), "y", *shape, "config"]
     return [*head, *returned("return [", "_map_launches.map_launch(", arguments, "]")]
 
 
@@ -94,7 +95,8 @@ def backward_launch(source: MapSource, name: str) -> list[str]:
         for each in layout.reduced
     ]
     arguments = [f"{name}_vjp_kernel", pairs([*source.read_by_vjp, *direct]), pairs(source.vjp_scalars), D]
-    arguments += [str(layout.segments), Items("{}", tuple(sums)), str(by_row(layout)), str(tail(layout))]
+    arguments += [str(layout.segments), str(layout.fixed_columns)]
+    arguments += [Items("{}", tuple(sums)), str(by_row(layout)), str(tail(layout))]
     arguments += ["seqs", "config"]
     return [
         *call(f"def {name}_vjp_launch(", names, "):", ""),

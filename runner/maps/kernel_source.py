@@ -13,7 +13,6 @@ from .map_source import INDENT, D, MapSource, docstring, indented
 from .write_source import Writer
 
 WHOLE = "(o_r * cols + o_c)"
-BLOCKS = ("BR: tl.constexpr", "BC: tl.constexpr")
 TAIL = ("ends", "N", "inner", "length")
 
 
@@ -29,9 +28,9 @@ def forward_lines(source: MapSource, name: str) -> list[str]:
         "m = (o_r < rows) & (o_c < cols)",
         *loads(source.layout, operands),
         *Writer(tile).lines({"b_y": source.term}),
-        f"tl.store(y + {WHOLE}, b_y, mask=m)",
+        f"tl.store(y + {whole(source.layout)}, b_y, mask=m)",
     ]
-    head = header(name, [*operands, "y"], [*source.scalars, *sizes(source.layout)])
+    head = header(source.layout, name, [*operands, "y"], source.scalars)
     return [*head, *docstring(f"y = {source.text}"), *indented(body)]
 
 
@@ -39,8 +38,7 @@ def backward_lines(source: MapSource, name: str) -> list[str]:
     layout = source.layout
     by_row = [each for each in layout.reduced if not layout.has[each][-1]]
     targets = [f"{'sum' if each in layout.reduced else 'd'}_{each}" for each in layout.has]
-    numbers = [*source.vjp_scalars, *sizes(layout), *(TAIL if layout.reduced else ())]
-    head = header(name, [*source.read_by_vjp, *targets], numbers)
+    head = header(layout, name, [*source.read_by_vjp, *targets], source.vjp_scalars, TAIL if layout.reduced else ())
     head += docstring("The gradients of y by what it is made of, or what these are sums of.")
     if not by_row:
         return [*head, *indented(["o_r, o_c = _maps.tile(cols, BR, BC)", *gradient_lines(source, by_row)])]
@@ -65,7 +63,7 @@ def gradient_lines(source: MapSource, by_row: list[str]) -> list[str]:
         elif name in source.layout.reduced:
             lines += stored(f"sum_{name}", WHOLE, counted, "m")
         else:
-            lines += stored(f"d_{name}", WHOLE, f"b_d_{name}", "m")
+            lines += stored(f"d_{name}", whole(source.layout), f"b_d_{name}", "m")
     return lines
 
 
@@ -74,21 +72,27 @@ def stored(target: str, place: str, value: str, mask: str) -> list[str]:
     return [f"if {target} is not None:", f"{INDENT}tl.store({target} + {place}, {value}, mask={mask})"]
 
 
-def header(name: str, pointers: list[str], numbers: list[str]) -> list[str]:
+def header(layout: Layout, name: str, pointers: list[str], scalars: Iterable[str], tail=()) -> list[str]:
+    """Sizes are those of rows and columns, and of the segments that a row's number is taken apart into."""
+    numbers = [*scalars, "rows", "cols", *(f"n{at}" for at in range(1, len(layout.segments) - 1)), *tail]
+    blocks = ["BR: tl.constexpr", "BC: tl.constexpr"]
+    if layout.fixed_columns:
+        numbers.remove("cols")
+        blocks.insert(0, "cols: tl.constexpr")
     fixed = ", ".join(f'"{each}"' for each in numbers if each != "ends")
     lines = call("@triton.jit(", [f"do_not_specialize=[{fixed}]"], ")", "")
-    return [*lines, *call(f"def {name}(", [*pointers, *numbers, *BLOCKS], "):", "")]
+    return [*lines, *call(f"def {name}(", [*pointers, *numbers, *blocks], "):", "")]
 
 
-def sizes(layout: Layout) -> list[str]:
-    """rows and columns, and the sizes of the segments that a row's number is taken apart into."""
-    return ["rows", "cols", *(f"n{at}" for at in range(1, len(layout.segments) - 1))]
+def whole(layout: Layout) -> str:
+    """The place of a number of the result; a result that is one row has it in its column alone."""
+    return WHOLE if len(layout.segments) > 1 else "o_c"
 
 
 def loads(layout: Layout, names: Iterable[str]) -> list[str]:
     lines = []
     for name in names:
-        place, mask = (WHOLE, "m") if name == D else place_of(layout, name)
+        place, mask = (whole(layout), "m") if name == D else place_of(layout, name)
         lines.append(f"{tile(name)} = tl.load({name} + {place}, mask={mask}, other=0.0).to(tl.float32)")
     return lines
 
@@ -101,7 +105,7 @@ def place_of(layout: Layout, operand: str) -> tuple[str, str]:
     """(an operand's place in memory at rows o_r and columns o_c, the mask of a load from there)."""
     *rows, columns = layout.has[operand]
     if all(rows) and columns:
-        return WHOLE, "m"
+        return whole(layout), "m"
     if not any(rows):
         return "o_c", "o_c < cols"
     place = row_number(rows)

@@ -8,6 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
+VARYING = frozenset({"B", "T", "N", "NT", "H", "HV"})
+"""Axes that no kernel is compiled for."""
+
+
 @dataclass(frozen=True)
 class Layout:
     """axes: of the result. segments: its places, grouped. has: operand -> which segments it has."""
@@ -20,6 +24,11 @@ class Layout:
     def reduced(self) -> tuple[str, ...]:
         """Operands whose gradients are sums."""
         return tuple(name for name, has in self.has.items() if not all(has))
+
+    @property
+    def fixed_columns(self) -> bool:
+        """Whether the number of columns is a width of the model: kernels are compiled for it, and load whole vectors."""
+        return len(self.segments) > 1 and VARYING.isdisjoint(self.names(self.segments[-1]))
 
     def names(self, places: Sequence[int]) -> list[str]:
         """The axes at some places of the result."""

@@ -41,9 +41,10 @@ class Forward(Kernel):
         self.__signature__ = signature([*source.layout.has, "y"], [*source.scalars, "seqs", "config"])
 
     def __call__(self, *tensors, seqs, config, **scalars):
-        names, segments = [*self.source.layout.has, "y"], self.source.layout.segments
-        found = dict(zip(names, tensors, strict=True))
-        return [_map_launches.map_launch(self.kernel, found, scalars, found["y"], segments, config)]
+        layout = self.source.layout
+        found = dict(zip([*layout.has, "y"], tensors, strict=True))
+        shape = layout.segments, layout.fixed_columns
+        return [_map_launches.map_launch(self.kernel, found, scalars, found["y"], *shape, config)]
 
 
 class Backward(Kernel):
@@ -68,8 +69,9 @@ class Backward(Kernel):
         }
         direct = {name: given[name] for name in self.direct}
         return _map_launches.map_vjp_launches(
-            self.kernel, direct, scalars, given[D], self.layout.segments, sums, self.by_row, self.tail, seqs, config
-        )
+            self.kernel, direct, scalars, given[D], self.layout.segments, self.layout.fixed_columns, sums,
+            self.by_row, self.tail, seqs, config,
+        )  # fmt: skip
 
 
 def by_row(layout: Layout) -> bool:

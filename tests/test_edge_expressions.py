@@ -318,7 +318,7 @@ def test_drawn_once_under_its_own_words(gated):
 
 def test_exported_with_its_text(gated, tmp_path):
     text = export(gated, "triton")
-    assert "def scan_map_k_kernel(k, y, rows, cols, BR: tl.constexpr, BC: tl.constexpr):" in text
+    assert "def scan_map_k_kernel(k, y, rows, cols: tl.constexpr, BR: tl.constexpr, BC: tl.constexpr):" in text
     assert "    b_y = _maps.elu_plus_1(b_k)\n" in text and "chunkwise.runner" not in text
     check_exported(gated, "reference", inputs(gated, **SIZES), tmp_path)
 

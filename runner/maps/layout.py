@@ -1,12 +1,11 @@
 """Where an expression's operands lie against its result, by the names of their axes.
 
-Neighbouring axes that every operand has together, or lacks together, are one segment. The last segment makes the
-columns of a matrix, those before it the rows.
+Neighbouring axes that every operand has together, or lacks together, are one segment; a width of the model (K, V) at
+the end is one by itself. The last segment makes the columns of a matrix, those before it the rows.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-
 
 VARYING = frozenset({"B", "T", "N", "NT", "H", "HV"})
 """Axes that no kernel is compiled for."""
@@ -27,7 +26,7 @@ class Layout:
 
     @property
     def fixed_columns(self) -> bool:
-        """Whether the number of columns is a width of the model: kernels are compiled for it, and load whole vectors."""
+        """Whether the columns are a width of the model: kernels are compiled for it, and load whole vectors."""
         return len(self.segments) > 1 and VARYING.isdisjoint(self.names(self.segments[-1]))
 
     def names(self, places: Sequence[int]) -> list[str]:
@@ -51,7 +50,8 @@ def layout_of(operands: Mapping[str, tuple[str, ...]]) -> Layout:
     member = [tuple(axis in each for each in operands.values()) for axis in axes]
     groups: list[list[int]] = []
     for place in range(len(axes)):
-        if groups and member[place] == member[groups[-1][-1]]:
+        own = place == len(axes) - 1 and axes[place] not in VARYING
+        if groups and member[place] == member[groups[-1][-1]] and not own:
             groups[-1].append(place)
         else:
             groups.append([place])

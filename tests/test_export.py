@@ -3,15 +3,12 @@
 import ast
 import json
 import math
-import shutil
-import subprocess
-import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
 import torch
-from support.exported import check_exported, module_of
+from support.exported import check_exported, module_of, ruff
 from support.ops import PIPELINES, inputs, op, refusal
 
 from chunkwise.runner import load
@@ -55,15 +52,6 @@ def tiny(tmp_path):
     path = tmp_path / "tiny.yaml"
     path.write_text(TINY.format(name="tiny", keys="k", k="k", act=""))
     return path
-
-
-def ruff(command, text):
-    """What ruff prints for a text, under the project's own settings."""
-    found = shutil.which("ruff") or shutil.which("ruff", path=str(Path(sys.executable).parent))
-    if found is None:
-        pytest.skip("ruff is not installed")
-    options = ["--config", str(ROOT / "pyproject.toml"), "--no-cache", "-"]
-    return subprocess.run([found, command, *options], input=text, capture_output=True, text=True).stdout
 
 
 @for_each

@@ -12,7 +12,7 @@ from ..diagnostics.marks import Mark
 def fingerprint(op) -> str:
     """Twelve hexadecimal digits of a function.Op: its spec without places, the stages' sources, the back end,
     whether there is a memory budget, the mode."""
-    used = {entry.use: op.stages[entry.use] for entry in op.spec.stages.values()}
+    used = {entry.use: op.stages[entry.use] for entry in op.spec.stages.values() if not entry.formula}
     if op.mode == "recurrent":
         used |= {name: stage for name, stage in op.stages.items() if stage.pattern}
     stages = [[name, stage.reference.__module__, Path(stage.file).read_text()] for name, stage in sorted(used.items())]

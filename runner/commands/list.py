@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ...stages._contract import Launcher
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..graphs.wire import written_stages
 from ..loading.load_spec import read_spec
 from ..loading.pipelines import find_pipeline, names
 from ..loading.spec import PipelineSpec
@@ -51,7 +52,7 @@ def pipeline_document(spec: PipelineSpec) -> dict:
         "file": spec.file,
         "summary": spec.summary,
         "source": spec.source,
-        "stages": [entry.use for entry in spec.stages.values()],
+        "stages": [spec.stages[name].use for name in written_stages(spec)],
     }
 
 
@@ -68,7 +69,7 @@ def stage_document(stage: Stage) -> dict:
 
 def pipeline_table(specs: Sequence[PipelineSpec]):
     columns = {"name": "left", "stages": "right", "summary": "left", "source": "left"}
-    rows = ((spec.name, str(len(spec.stages)), spec.summary, spec.source) for spec in specs)
+    rows = ((spec.name, str(len(written_stages(spec))), spec.summary, spec.source) for spec in specs)
     return table("pipelines", columns, rows)
 
 

@@ -9,7 +9,8 @@ from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic, quoted
 from ..diagnostics.hints import nearest
 from ..graphs.wire import cycle_errors, run_order
-from ..loading.load_spec import read_spec
+from ..loading.decode_text import read_bytes
+from ..loading.load_spec import read_spec, written_spec
 from ..loading.pipelines import find_pipeline, names
 from ..loading.spec_text import spec_text
 from ..reporting.outcome import Outcome
@@ -49,8 +50,9 @@ def execute(args) -> Outcome:
 
 def resolved(name: str) -> Outcome:
     """The file with its stages in running order; not checked further, so that what does not fit can be looked at."""
-    spec = read_spec(find_pipeline(name))
-    order = spec.stages if cycle_errors(spec) else run_order(spec)
+    path = find_pipeline(name)
+    spec, expanded = written_spec(read_bytes(path), str(path)), read_spec(path)
+    order = spec.stages if cycle_errors(expanded) else [each for each in run_order(expanded) if each in spec.stages]
     text = spec_text(replace(spec, stages={stage: spec.stages[stage] for stage in order}))
     return Outcome({"pipeline": spec.name, "files": [spec.file, *spec.bases], "text": text}, [text.rstrip("\n")])
 

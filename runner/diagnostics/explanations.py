@@ -103,9 +103,11 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in sorted({
         "Put the file in a folder, pass --stages DIR, and write use: my_kkt.",
     ),
     codes.BAD_SOURCE: (
-        "An edge comes from a pipeline input, written by its name, or from a stage's output, written stage.port.",
+        "An edge comes from a pipeline input, written by its name, from a stage's output, written stage.port, or from "
+        "an expression over these, params and axes. The expression is elementwise, in the grammar of definitions; "
+        "operands meet by the names of their axes. What goes over an axis is the work of a stage.",
         "  kkt: {use: chunk_scaled_dot_kkt, in: {k: k, beta: beta, g: cumsum.y.0}}",
-        "Write g: cumsum.y.",
+        "Write g: cumsum.y, beta: beta, or beta: 2 * sigmoid(b).",
     ),
     codes.KEYS_CLASH: (
         "Two keys exclude each other: a definition is given token by token (step) or over whole tensors (dense).",

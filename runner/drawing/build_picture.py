@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from ...stages._laws import Law
 from ..graphs.graph import Graph, Node, Term, Value
+from ..loading.spec import StageSpec
 from ..planning.dtypes import IO_DTYPES, name_of, port_dtype
 from .picture import (
     ABSENT,
@@ -147,12 +148,16 @@ class Builder:
     def add_skipped(self) -> None:
         """Stages of the file that are not in the graph, because an input that they require is absent."""
         for entry in self.graph.spec.stages.values():
-            if entry.id in self.graph.nodes:
+            if entry.id in self.graph.nodes or self.computed_elsewhere(entry):
                 continue
             tip = tooltip(f"{entry.id}: {entry.use}, skipped", source_line(entry.mark))
             self.stages.append(StageBox(entry.id, entry.use, {}, {}, "forward", tip, skipped=True))
             for source in dict.fromkeys(edge.source for edge in entry.edges):
                 self.add_absent_arrow(source, (STAGE, entry.id, None))
+
+    def computed_elsewhere(self, entry: StageSpec) -> bool:
+        """Whether an expression of the file is there under the name of an equal one."""
+        return entry.formula is not None and all(edge.source in self.graph.values for edge in entry.edges)
 
     def add_absent_outputs(self) -> None:
         for name, source in self.graph.outputs.items():

@@ -16,6 +16,7 @@ from ..expression import names_in, parse_expression
 from ..graphs.graph import Value
 from ..stage_files.stage_library import SHIPPED_PACKAGE
 from .export_form import Form, make_form
+from .export_maps import map_imports, map_lines, map_sources
 from .export_passes import backward, forward, names_of, read_axes
 from .python_text import INDENT, Names, call, docstring, expression, import_from
 
@@ -23,8 +24,12 @@ BACKENDS = ("triton", "reference")
 PARTS = Path(__file__).with_name("export_parts.py")
 OWN_NAMES = {
     "run", "ctx", "known", "seqlens", "inspect", "math", "torch", "partial", "once_differentiable", "Run", "Seqs",
-    "INPUTS", "OPTIONAL", "each", "ValueError", "dict", "len", "min", "max", "abs", "set",
+    "INPUTS", "OPTIONAL", "each", "ValueError", "dict", "len", "min", "max", "abs", "set", "SimpleNamespace", "_maps",
+    "tl", "triton", "Launcher", "Port", "_map_launches",
 }  # fmt: skip
+
+ROOT = SHIPPED_PACKAGE.rpartition(".")[0]
+MAP_TAILS = ("", "_reference", "_vjp", "_kernel", "_vjp_kernel", "_launch", "_vjp_launch")
 
 
 def export(op: Op, backend: str = "triton", outputs: Sequence[str] | None = None, without: Collection[str] = ()) -> str:
@@ -38,7 +43,8 @@ def export(op: Op, backend: str = "triton", outputs: Sequence[str] | None = None
         raise ChunkwiseError(not_exported(op))
     form = make_form(op, backend, outputs, frozenset(without))
     stems = {name for _, name in form.modules.values()}
-    names = Names({*OWN_NAMES, *stems, *form.joint.axis_names, *form.spec.axes, *form.spec.params})
+    taken = {f"{name}{tail}" for name in form.maps.values() for tail in MAP_TAILS}
+    names = Names({*OWN_NAMES, *stems, *taken, *form.joint.axis_names, *form.spec.axes, *form.spec.params})
     function = names("the function", form.spec.name)
     words = re.split("_+", form.spec.name)
     cls = names("the class", "".join(word[:1].upper() + word[1:] for word in words))
@@ -47,7 +53,9 @@ def export(op: Op, backend: str = "triton", outputs: Sequence[str] | None = None
     code = [*public(form, names, function, cls), "", "", f"class {cls}(torch.autograd.Function):"]
     code += [*forward(form, names), "", *backward(form, names)]
     code += ["", "", *helpers("\n".join(code))]
-    top = [*head(form, names, function), *imports(form, "\n".join(code)), *constants(form, names), "", ""]
+    maps = map_lines(map_sources(form.joint), form.maps, form.backend == "triton")
+    needed = imports(form, "\n".join([*maps, *code]))
+    top = [*head(form, names, function), *needed, *constants(form, names), "", "", *maps]
     return "\n".join([*top, *code, ""])
 
 
@@ -89,11 +97,19 @@ def head(form: Form, names: Names, function: str) -> list[str]:
 def imports(form: Form, code: str) -> list[str]:
     standard = [f"import {name}" for name in ("inspect", "math") if f"{name}." in code]
     standard += ["from functools import partial"] if "partial(" in code else []
+    for_maps, own = map_imports(code) if form.maps else ([], {})
+    standard += for_maps
     lines = ["", *standard, *([""] if standard else []), "import torch"]
+    lines += ["import triton", "import triton.language as tl"] if "@triton.jit" in code else []
     lines += ["from torch.autograd.function import once_differentiable", ""]
-    for package in sorted({package for package, _ in form.modules.values()}):
-        lines += import_from(package, (name for each, name in form.modules.values() if each == package))
-    return [*lines, *([f"from {SHIPPED_PACKAGE}._seqs import Seqs"] if "Seqs(" in code else []), ""]
+    modules = {f"{ROOT}.{module}": list(found) for module, found in own.items()}
+    for package, name in form.modules.values():
+        modules.setdefault(package, []).append(name)
+    if "Seqs(" in code:
+        modules[f"{SHIPPED_PACKAGE}._seqs"] = ["Seqs"]
+    for package in sorted(modules):
+        lines += import_from(package, modules[package])
+    return [*lines, ""]
 
 
 def constants(form: Form, names: Names) -> list[str]:

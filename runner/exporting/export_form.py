@@ -11,13 +11,14 @@ from ..graphs.graph import Graph, Node
 from ..graphs.wire import did_you_mean
 from ..loading.spec import PipelineSpec
 from ..stage_files.stage_library import SHIPPED, SHIPPED_PACKAGE
+from .export_maps import entry_of, map_sources
 
 
 @dataclass(frozen=True)
 class Form:
     """joint: the graph with its backward pass. inputs: in the order of the parameters; optional: those among them that
     a call may leave out. outputs: output -> value. packed: the function takes seqlens. modules: a stage's file ->
-    (package, module)."""
+    (package, module). maps: an entry that is an expression in an edge -> its name in the file."""
 
     spec: PipelineSpec
     joint: Graph
@@ -27,6 +28,7 @@ class Form:
     outputs: Mapping[str, str]
     packed: bool
     modules: Mapping[str, tuple[str, str]]
+    maps: Mapping[str, str]
 
     def launched(self, node: Node) -> bool:
         """Whether a node's kernels run, and not its reference."""
@@ -51,9 +53,10 @@ def make_form(op: Op, backend: str, outputs: Sequence[str] | None, without: froz
     joint = joint_graph(op, without, given)
     optional = left_open(op, joint, [name for name in may_lack if name not in without], given)
     inputs = sorted((name for name in joint.inputs if name not in without), key=lambda name: name in optional)
-    modules = {node.stage.file: module_of(node) for node in joint.nodes.values()}
+    maps = {id: id.replace(":", "_map_").replace("return_map", "output_map") for id in map_sources(joint)}
+    modules = {node.stage.file: module_of(node) for node in joint.nodes.values() if entry_of(node) not in maps}
     packed = can_pack(joint, backend, given)
-    return Form(op.spec, joint, backend, tuple(inputs), frozenset(optional), given, packed, modules)
+    return Form(op.spec, joint, backend, tuple(inputs), frozenset(optional), given, packed, modules, maps)
 
 
 def refuse(message: str, help: str | None = None, mark=None):
@@ -96,7 +99,7 @@ def launched(node: Node, backend: str) -> bool:
 def can_pack(joint: Graph, backend: str, outputs: Mapping[str, str]) -> bool:
     """Kernels take packed sequences as they are; references would have to be mapped over them."""
     leaving = [joint.values[name].axes for name in (*outputs.values(), *joint.gradients.values())]
-    rows_second = all("NT" not in axes and ("T" not in axes or axes[1] == "T") for axes in leaving)
+    rows_second = all("NT" not in axes and ("T" not in axes or axes[1:2] == ("T",)) for axes in leaving)
     known = {*joint.axis_names, *joint.spec.axes}
     return rows_second and {"B", "T", "C"} <= known and all(launched(each, backend) for each in joint.nodes.values())
 

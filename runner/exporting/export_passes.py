@@ -7,6 +7,7 @@ from ..expression import names_in, parse_expression
 from ..graphs.graph import Graph, Node, Value
 from ..planning.plan import needed_values
 from .export_form import Form
+from .export_maps import entry_of
 from .python_text import INDENT, WIDTH, Items, Names, call, comment, expression, names_list
 
 BODY, INNER = INDENT * 2, INDENT * 3
@@ -225,7 +226,8 @@ def dtype(value: Value) -> str:
 
 
 def module_name(scope: Scope, node: Node) -> str:
-    return scope.form.modules[node.stage.file][1]
+    """What the stage's functions and launchers stand under in the file."""
+    return scope.form.maps.get(entry_of(node)) or scope.form.modules[node.stage.file][1]
 
 
 def params(scope: Scope, node: Node) -> list[str]:

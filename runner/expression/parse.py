@@ -4,6 +4,7 @@
     operators  := **   then unary -   then * / // % @   then + -   then &   then |   then < <= > >= == !=
     call       := NAME ( [expression {, expression}] [, axis=NAME] )
     statement  := NAME = expression [if NAME]
+    dotted     := NAME.NAME is a name too; in the expressions of edges alone
 
 Precedence is Python's, so ``(j <= i) & (j > i - window)`` needs its parentheses. Comparisons do not chain.
 Text comes from files that nobody vouches for: length, depth, node count and literals are bounded here, and the
@@ -36,12 +37,20 @@ MAX_LITERAL = 40
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 LEVELS = (("|",), ("&",), ("+", "-"), ("*", "/", "//", "%", "@"))
 _KEYWORDS = ("if", "else", "and", "or", "not", "in", "is", "lambda", "for")
-_TOKEN = re.compile(
-    r"(?P<space>[ \t\r\n]+)"
-    r"|(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?P<glued>[A-Za-z_0-9.]*))"
-    r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*)"
-    r"|(?P<operator>\*\*|//|<=|>=|==|!=|[-+*/%@<>=&|(),])"
-)
+_WORD = r"[A-Za-z_][A-Za-z0-9_]*"
+
+
+def _token_pattern(name: str) -> re.Pattern:
+    return re.compile(
+        r"(?P<space>[ \t\r\n]+)"
+        r"|(?P<number>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?P<glued>[A-Za-z_0-9.]*))"
+        rf"|(?P<name>{name})"
+        r"|(?P<operator>\*\*|//|<=|>=|==|!=|[-+*/%@<>=&|(),])"
+    )
+
+
+_TOKEN = _token_pattern(_WORD)
+_DOTTED_TOKEN = _token_pattern(rf"{_WORD}(?:\.{_WORD})?")
 
 
 @dataclass(frozen=True)
@@ -52,7 +61,7 @@ class _Token:
     end: int
 
 
-def _tokens(text: str) -> list[_Token]:
+def _tokens(text: str, pattern: re.Pattern) -> list[_Token]:
     if len(text) > MAX_LENGTH:
         raise BeyondLimit(
             f"expression of {len(text)} characters; the limit is {MAX_LENGTH}",
@@ -62,7 +71,7 @@ def _tokens(text: str) -> list[_Token]:
         )
     found, at = [], 0
     while at < len(text):
-        match = _TOKEN.match(text, at)
+        match = pattern.match(text, at)
         if match is None:
             raise GrammarError(f"unexpected character {text[at]!r}", at, at + 1, _character_help(text[at]))
         if match["glued"]:
@@ -83,8 +92,8 @@ def _character_help(character: str) -> str | None:
 
 
 class _Parser:
-    def __init__(self, text: str):
-        self.tokens = _tokens(text)
+    def __init__(self, text: str, pattern: re.Pattern = _TOKEN):
+        self.tokens = _tokens(text, pattern)
         self.index = 0
         self.nesting = 0
         self.count = 0
@@ -242,9 +251,9 @@ def _literal(token: _Token) -> int | float:
 
 
 @lru_cache(maxsize=1024)
-def parse_expression(text: str) -> Node:
-    """The tree of an expression. Raises ExpressionError."""
-    parser = _Parser(text)
+def parse_expression(text: str, dotted: bool = False) -> Node:
+    """The tree of an expression; dotted: ``stage.port`` is a name in it. Raises ExpressionError."""
+    parser = _Parser(text, _DOTTED_TOKEN if dotted else _TOKEN)
     node = parser.expression()
     if parser.at("="):
         raise GrammarError("'=' in an expression", parser.token.start, parser.token.end, "a comparison is written ==")

@@ -3,14 +3,17 @@
 from collections.abc import Mapping
 
 from ...stages import _laws
+from ...stages._contract import Port
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic, by_place
 from ..loading.check_expressions import expression_errors
 from ..loading.extend import seen_through
 from ..loading.spec import InputSpec, PipelineSpec, StageSpec
+from ..maps.formula import Formula
 from ..stage_files.stage_library import Stage
 from ..verification.oracle import definition_errors
 from .graph import Graph, Node, Term, Value
+from .map_node import map_node_stage
 from .mutation import mutation_errors
 from .sizes import complete, known_parameters, size_errors
 from .unify import GLOBAL_AXES, Bindings, match_stage, output_value
@@ -74,9 +77,12 @@ class Builder:
         self.inputs = {name: input_value(entry, spec.axes) for name, entry in spec.inputs.items()}
         self.values: dict[str, Value] = {n: v for n, v in self.inputs.items() if n not in absent}
         self.nodes: dict[str, Node] = {}
+        self.maps: dict[tuple, Value] = {}
         self.broken = set(broken)
 
     def add(self, entry: StageSpec) -> None:
+        if entry.formula:
+            return self.add_map(entry)
         stage = self.stages.get(entry.use)
         if stage is None:
             return
@@ -113,7 +119,35 @@ class Builder:
             return False
         if entry is None or not port or head in self.broken:
             return True
-        return port not in self.stages[entry.use].contract.outputs
+        return not entry.formula and port not in self.stages[entry.use].contract.outputs
+
+    def add_map(self, entry: StageSpec) -> None:
+        """An expression in an edge. One that reads the same values into the same type is there once."""
+        if any(self.is_unknown(edge.source) for edge in entry.edges):
+            self.broken.add(entry.id)
+            return
+        bound = {edge.port: self.values.get(edge.source) for edge in entry.edges}
+        if None in bound.values():
+            return
+        stage, found = map_node_stage(entry, bound, self.reading_port(entry.formula))
+        if found:
+            self.found += found
+            self.broken.add(entry.id)
+            return
+        port = stage.contract.outputs["y"]
+        inputs = {name: value.name for name, value in bound.items()}
+        key = entry.formula.term, port, *inputs.items(), *entry.formula.scalars.items()
+        if key not in self.maps:
+            laws = (_laws.parse(port.where),) if port.where else ()
+            axes = tuple(map(term, port.axes))
+            self.maps[key] = Value(f"{entry.id}.y", axes, port.dtype, port.unit, laws, entry.id, "y", entry.mark)
+            self.nodes[entry.id] = map_node(entry, stage, inputs, self.nodes)
+        self.values[f"{entry.id}.y"] = self.maps[key]
+
+    def reading_port(self, formula: Formula) -> Port | None:
+        reader = self.spec.stages.get(formula.reader)
+        stage = self.stages.get(reader.use) if reader else None
+        return stage.contract.inputs.get(formula.port) if stage else None
 
     def chunk_length_errors(self, entry: StageSpec, stage: Stage, bindings: Bindings) -> list[Diagnostic]:
         if "C" not in stage.axis_names or bindings.axes.get("C", "C") != "C" or "C" in self.spec.axes:
@@ -122,11 +156,20 @@ class Builder:
         return [Diagnostic(codes.AXIS_SIZE, message, entry.use_mark, help="add axes: {C: 64}")]
 
     def graph(self) -> Graph:
+        values = {value.name: value for value in self.values.values()}
         outputs = {
-            output.name: output.source if output.source in self.values else None
+            output.name: self.values[output.source].name if output.source in self.values else None
             for output in self.spec.outputs.values()
         }
-        return Graph(self.spec, self.absent, self.inputs, self.values, self.nodes, outputs)
+        return Graph(self.spec, self.absent, self.inputs, values, self.nodes, outputs)
+
+
+def map_node(entry: StageSpec, stage: Stage, inputs: Mapping[str, str], nodes: Mapping[str, Node]) -> Node:
+    """Rebuilt for backward where that keeps nothing more: where all that it reads is the call's, or rebuilt too."""
+    makers = [nodes.get(name.partition(".")[0]) for name in inputs.values()]
+    recompute = all(maker is None or ":" in maker.id and maker.recompute for maker in makers)
+    axes, outputs = {axis: axis for axis in stage.axis_names}, {"y": f"{entry.id}.y"}
+    return Node(entry.id, stage, inputs, outputs, axes, entry.formula.scalars, entry.mark, recompute=recompute)
 
 
 def node_of(entry: StageSpec, stage: Stage, bound, outputs, bindings: Bindings) -> Node:

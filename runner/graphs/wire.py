@@ -43,7 +43,14 @@ def wiring_errors(spec: PipelineSpec, stages: Mapping[str, Stage]) -> tuple[list
     return found + loops, broken
 
 
+def written_stages(spec: PipelineSpec) -> list[str]:
+    """The entries that the file has under ``stages``: without the expressions in edges."""
+    return [name for name, entry in spec.stages.items() if entry.formula is None]
+
+
 def use_errors(spec: PipelineSpec, stage_spec: StageSpec, stages: Mapping[str, Stage]) -> list[Diagnostic]:
+    if stage_spec.formula:
+        return []
     stage = stages.get(stage_spec.use)
     if stage is None:
         help = did_you_mean(stage_spec.use, stages) or "`chunkwise list` names every stage; --stages DIR adds your own"
@@ -107,8 +114,9 @@ def source_errors(spec: PipelineSpec, stages: Mapping[str, Stage], source: str, 
     if not port:
         return [unknown_input(spec, stages, source, mark)]
     if stage_id not in spec.stages:
-        help = did_you_mean(stage_id, spec.stages) or f"the entries of stages are {', '.join(spec.stages)}"
-        right = meant(stage_id, spec.stages)
+        written = written_stages(spec)
+        help = did_you_mean(stage_id, written) or f"the entries of stages are {', '.join(written)}"
+        right = meant(stage_id, written)
         repair = Replace(mark, source, f"{right}.{port}") if right else None
         message = f"there is no stage entry {stage_id}"
         return [Diagnostic(codes.UNKNOWN_SOURCE, message, mark, help=help, repair=repair)]
@@ -123,7 +131,9 @@ def source_errors(spec: PipelineSpec, stages: Mapping[str, Stage], source: str, 
 
 def unknown_input(spec: PipelineSpec, stages: Mapping[str, Stage], source: str, mark) -> Diagnostic:
     """A source without a port that is no input: a stage entry that lacks its port, or a name that is misspelt."""
-    help = did_you_mean(source, [*spec.inputs, *spec.stages]) or "an edge comes from an input or from STAGE.PORT"
+    help = (
+        did_you_mean(source, [*spec.inputs, *written_stages(spec)]) or "an edge comes from an input or from STAGE.PORT"
+    )
     repair = slip(mark, source, spec.inputs)
     if source in spec.stages and spec.stages[source].use in stages:
         outputs = [f"{source}.{name}" for name in stages[spec.stages[source].use].contract.outputs]
@@ -201,7 +211,7 @@ def unused_errors(spec: PipelineSpec) -> list[Diagnostic]:
             codes.UNUSED_STAGE, f"no output depends on {stage.id}", stage.mark, help="remove it, or name it in outputs"
         )
         for stage in spec.stages.values()
-        if stage.id not in used
+        if stage.id not in used and not stage.formula
     ]
     read = {edge.source for stage in spec.stages.values() for edge in stage.edges}
     read |= {output.source for output in spec.outputs.values()}

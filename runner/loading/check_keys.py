@@ -74,6 +74,9 @@ def text_errors(node: Scalar, rule: Rule, path: str) -> list[Diagnostic]:
     fits = re.fullmatch(rule.pattern, text) if rule.pattern else text.strip()
     if not fits or text in rule.refused or (rule.parse and rule.parse(text) is None):
         return [Diagnostic(rule.code, f"{path}: {quoted(text)} is not {rule.words}", node.mark, help=rule_help(rule))]
+    if rule.problem and (error := rule.problem(text)):
+        mark = node.mark.within(error.start, error.end)
+        return [Diagnostic(rule.code, f"{path}: {error.message}", mark, help=error.help or rule_help(rule))]
     return []
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from ..diagnostics.marks import Mark
 from .check_keys import first_character
 from .decode_text import read_bytes
+from .edge_expressions import with_entries
 from .extend import whole_tree
 from .spec import DefinitionSpec, EdgeSpec, InputSpec, OutputSpec, PipelineSpec, StageSpec, Written
 from .yaml_nodes import Entry, List, Map, Node, Scalar, entries
@@ -22,6 +23,11 @@ def read_spec(path: str | Path) -> PipelineSpec:
 
 def parse_spec(text: bytes | str, file: str) -> PipelineSpec:
     """The pipeline of a text; file: what errors call it. Raises ChunkwiseError."""
+    return with_entries(written_spec(text, file))
+
+
+def written_spec(text: bytes | str, file: str) -> PipelineSpec:
+    """parse_spec, with expressions in edges as they are written."""
     whole = whole_tree(text, file)
     return pipeline(whole.root, file, whole.bases)
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..diagnostics.marks import Mark
+from ..maps.formula import Formula
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,8 @@ class InputSpec:
 
 @dataclass(frozen=True)
 class EdgeSpec:
-    """``port: source`` under a stage's ``in``. source: ``stage.port`` or a pipeline input."""
+    """``port: source`` under a stage's ``in``. source: ``stage.port`` or a pipeline input; where the file has an
+    expression, the output of the entry that it became (edge_expressions.py)."""
 
     port: str
     port_mark: Mark
@@ -51,7 +53,7 @@ class EdgeSpec:
 
 @dataclass(frozen=True)
 class StageSpec:
-    """One entry of ``stages``."""
+    """One entry of ``stages``, or an expression in an edge, which has a formula and its text under use."""
 
     id: str
     mark: Mark
@@ -61,6 +63,7 @@ class StageSpec:
     params: Mapping[str, Written] = field(default_factory=dict)
     recompute: bool = False
     recompute_mark: Mark | None = None
+    formula: Formula | None = None
 
 
 @dataclass(frozen=True)

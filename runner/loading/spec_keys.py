@@ -24,6 +24,8 @@ from ..diagnostics.codes import (
     UNIT_NAME,
     WRONG_KIND,
 )
+from ..expression import ExpressionError
+from ..maps.parse_formula import formula_problem
 
 FAMILY = "pipeline"
 VERSIONS = ("pipeline/v1",)
@@ -37,7 +39,8 @@ class Rule:
     words: what belongs there, for messages and for the schema.
     code: the error code of a text that does not fit.
     pattern: a regular expression for the whole text. choices: the closed list with a line on each.
-    parse: returns None for a text that is not allowed. refused: texts that fit the pattern and are not allowed.
+    parse: returns None for a text that is not allowed. problem: what is wrong inside a text, and where.
+    refused: texts that fit the pattern and are not allowed.
     numbers, texts: whether a number, a text will do. whole: numbers are whole and from 1 on.
     exact: the text stands in the file as it is, on one line, so that errors inside it have exact places.
     help: what to write instead; without it the examples serve.
@@ -48,6 +51,7 @@ class Rule:
     pattern: str | None = None
     choices: Mapping[str, str] | None = None
     parse: Callable[[str], object] | None = None
+    problem: Callable[[str], ExpressionError | None] | None = None
     refused: frozenset[str] = frozenset()
     numbers: bool = False
     texts: bool = True
@@ -169,11 +173,12 @@ USE = Rule(
     help="use names a stage, never a file; --stages DIR brings in stages of your own",
 )
 SOURCE = Rule(
-    "a pipeline input or stage.port",
+    "a pipeline input, stage.port, or an expression over them",
     BAD_SOURCE,
-    rf"{WORD}(?:\.{WORD})?",
+    rf"{WORD}(?:\.{WORD})?|.*[^A-Za-z0-9_.].*",  # one word, or something that has operators
+    problem=formula_problem,
     exact=True,
-    examples=("q", "cumsum.y"),
+    examples=("q", "cumsum.y", "elu(k) + 1"),
 )
 
 INPUT_NAME = Rule("the name of an input", BAD_NAME, WORD)
@@ -196,7 +201,7 @@ INPUT = Table(
 STAGE = Table(
     {
         "use": Key("the stage's name", USE, required=True),
-        "in": Key("the stage's input ports, each with its source: a pipeline input or stage.port", Named(SOURCE)),
+        "in": Key("the stage's input ports, each with its source: input, stage.port or expression", Named(SOURCE)),
         "with": Key("the stage's parameters, each with a number, a parameter or an expression", Named(EXPRESSION_TEXT)),
         "recompute": Key("whether the backward pass rebuilds its outputs instead of keeping them", Flag()),
     }

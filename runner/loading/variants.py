@@ -8,7 +8,7 @@ import networkx as nx
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..expression import names_in, parse_expression
-from ..graphs.wire import dependencies, did_you_mean
+from ..graphs.wire import dependencies, did_you_mean, written_stages
 from .check_expressions import axis_names
 from .spec import OutputSpec, PipelineSpec, StageSpec, Written
 
@@ -30,8 +30,9 @@ def with_axes(spec: PipelineSpec, sizes: Mapping[str, int]) -> PipelineSpec:
 
 def until(spec: PipelineSpec, stages: Mapping, stage: str) -> PipelineSpec:
     """What the outputs of one stage need; the definition, which speaks of the whole op, falls away."""
-    if stage not in spec.stages:
-        help = did_you_mean(str(stage), spec.stages) or f"its stages are {', '.join(spec.stages)}"
+    if stage not in spec.stages or spec.stages[stage].formula:
+        written = written_stages(spec)
+        help = did_you_mean(str(stage), written) or f"its stages are {', '.join(written)}"
         raise ChunkwiseError(Diagnostic(codes.USAGE, f"{spec.name} has no stage {stage}", help=help))
     used = nx.ancestors(dependencies(spec), stage) | {stage}
     kept = {name: entry for name, entry in spec.stages.items() if name in used}
@@ -51,7 +52,7 @@ def until(spec: PipelineSpec, stages: Mapping, stage: str) -> PipelineSpec:
 def fixed_axes_of(part: PipelineSpec, stages: Mapping) -> dict[str, Written]:
     """The fixed axes that the inputs, stages or params of a part have."""
     used = {axis for entry in part.inputs.values() for axis in entry.shape}
-    used |= {axis for entry in part.stages.values() for axis in stages[entry.use].axis_names}
+    used |= {axis for entry in part.stages.values() if not entry.formula for axis in stages[entry.use].axis_names}
     numbers = [*part.params.values(), *(each for entry in part.stages.values() for each in entry.params.values())]
     used |= set().union(*map(names_of, numbers))
     return {name: written for name, written in part.axes.items() if name in used}

@@ -26,7 +26,7 @@ PRODUCTS = DOTS | {torch.linalg.solve_triangular}
 
 APPROXIMATED = {
     getattr(place, name)
-    for name in ("exp", "exp2", "expm1", "log", "log1p", "logaddexp", "sigmoid", "rsqrt", "sqrt", "tanh")
+    for name in ("exp", "exp2", "expm1", "log", "log1p", "log2", "logaddexp", "pow", "sigmoid", "rsqrt", "sqrt", "tanh")
     for place in (torch, torch.Tensor)
 } | {torch.nn.functional.softplus, torch.nn.functional.logsigmoid, torch.nn.functional.silu}
 

@@ -7,7 +7,7 @@ from support.ops import check
 KERNELS = [name for name, stage in STAGES.items() if stage.launchers]
 CHUNKED = [name for name in KERNELS if "C" in STAGES[name].axis_names]
 SEQLENS = (0, 17, 1, 0)
-PLAIN = dict(B=2, T=19, H=2, HV=4, K=24, V=20, SLOTS=5)
+PLAIN = dict(B=2, T=19, H=2, HV=4, K=24, V=20, SLOTS=5, W=3)
 PACKED = PLAIN | dict(B=1, T=sum(SEQLENS) + 5)
 
 

@@ -1,15 +1,30 @@
 """An exported file beside the op that it came from: the same bits, forward and backward."""
 
 import importlib.util
+import shutil
+import subprocess
+import sys
 from itertools import count
+from pathlib import Path
 
+import pytest
 import torch
 
 from chunkwise.runner.exporting.export import export
 
 from .ops import same_bits
 
+ROOT = Path(__file__).parents[2]
 numbers = count()
+
+
+def ruff(command, text):
+    """What ruff prints for a text, under the project's own settings."""
+    found = shutil.which("ruff") or shutil.which("ruff", path=str(Path(sys.executable).parent))
+    if found is None:
+        pytest.skip("ruff is not installed")
+    options = ["--config", str(ROOT / "pyproject.toml"), "--no-cache", "-"]
+    return subprocess.run([found, command, *options], input=text, capture_output=True, text=True).stdout
 
 
 def module_of(text, folder):

@@ -19,13 +19,18 @@ def precision(dtype):
     return "ieee" if dtype.itemsize == 4 else "tf32"
 
 
+def at_most_256(*names):
+    """A launcher's ``when``: None, or which of these axes is too long for a kernel that holds it on chip."""
+
+    def when(axes, device):
+        return next((f"{name} = {axes[name]}: at most 256" for name in names if axes[name] > 256), None)
+
+    return when
+
+
 def state_limits(axes, device):
     """None, or why a kernel that holds K on chip refuses these sizes."""
-    if axes["K"] > 256:
-        return f"K = {axes['K']}: at most 256"
-    if axes["V"] > 256:
-        return f"V = {axes['V']}: at most 256"
-    return chunk_limits(axes, device)
+    return at_most_256("K", "V")(axes, device) or chunk_limits(axes, device)
 
 
 def chunk_limits(axes, device):

@@ -12,7 +12,7 @@ from ..graphs.graph import Graph
 from ..graphs.wire import did_you_mean
 from ..planning.dtypes import IO_DTYPES
 from ..planning.plan import BACKENDS
-from ..workloads import WORKLOADS
+from ..workloads import WORKLOADS, of_steps
 
 
 def stage_folders(parser) -> None:
@@ -95,7 +95,7 @@ def workload(name: str | None, device: str) -> Mapping[str, int]:
     if name not in WORKLOADS:
         help = did_you_mean(name, WORKLOADS) or f"workloads are {', '.join(WORKLOADS)}"
         raise ChunkwiseError(Diagnostic(codes.UNKNOWN_WORKLOAD, f"there is no workload {name}", help=help))
-    return WORKLOADS[name]
+    return {**WORKLOADS[name], **of_steps(WORKLOADS[name])}
 
 
 def input_sizes(graph: Graph, base: Mapping[str, int], axes: Mapping[str, int], seqlens) -> dict[str, int]:

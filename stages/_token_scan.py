@@ -26,10 +26,11 @@ def token_scan(q, k, v, decay, initial_state):
     return {"o": torch.cat(read, dim=1), "final_state": S}
 
 
-def tile_configs(rows, columns, per_thread, warps):
-    """Tiles of a state of which each thread holds some numbers: all rows, as many columns as that allows."""
-    tiles = [(min(padded(columns), 32 * count * per_thread // padded(rows)), count) for count in warps]
-    return [{"BV": BV, "num_warps": count, "num_stages": 1} for BV, count in tiles]
+def tile_configs(whole, cut, per_thread, warps):
+    """Tiles of a state that hold one axis whole and TILE of the other, so many numbers a thread; below 8 of a row, loads
+    fetch more than they use."""
+    tiles = [(min(padded(cut), 32 * count * per_thread // padded(whole)), count) for count in warps]
+    return [{"TILE": tile, "num_warps": count, "num_stages": 1} for tile, count in tiles if tile >= 8]
 
 
 def token_scan_configs(axes, device):
@@ -43,12 +44,12 @@ def token_scan_launch(q, k, v, g, initial_state, o, final_state, *, log, scale, 
     (_, T, H, K), (HV, V) = q.shape, v.shape[2:]
     return Launch(
         token_scan_kernel,
-        grid=(seqs.N * HV * ceil_div(V, config["BV"]),),
+        grid=(seqs.N * HV * ceil_div(V, config["TILE"]),),
         args=dict(
             q=q, k=k, v=v, g=g, initial_state=initial_state, o=o, final_state=final_state,
             cu_seqlens=seqs.cu_seqlens, scale=scale, T=T, H=H, HV=HV,
         ),
-        constexprs=dict(K=K, V=V, BK=padded(K), BV=config["BV"], LOG=log),
+        constexprs=dict(K=K, V=V, BK=padded(K), BV=config["TILE"], LOG=log),
         num_warps=config["num_warps"],
         num_stages=config["num_stages"],
     )  # fmt: skip

@@ -35,9 +35,9 @@ def reference(q, k, v, initial_state, *, eps):
 
 
 def configs(axes, device):
-    """TILES: the copies of y that wait in memory, none where one tile of the state holds V whole."""
+    """WAITING: copies of y in memory, none where one tile of the state holds V whole."""
     tiles = tile_configs(axes["K"], axes["V"], 64, (8, 4))
-    return [{**each, "TILES": int(each["BV"] < axes["V"])} for each in tiles]
+    return [{**each, "WAITING": int(each["TILE"] < axes["V"])} for each in tiles]
 
 
 def launch(q, k, v, initial_state, o, final_state, y, *, eps, seqs, config):
@@ -52,12 +52,12 @@ def launch(q, k, v, initial_state, o, final_state, y, *, eps, seqs, config):
                 q=q, k=k, v=v, initial_state=initial_state, o=o, final_state=final_state, y=y,
                 cu_seqlens=seqs.cu_seqlens, eps=eps, T=T, H=H, HV=HV,
             ),
-            constexprs=dict(K=K, V=V, BK=padded(K), BV=config["BV"], BY=padded(V)),
+            constexprs=dict(K=K, V=V, BK=padded(K), BV=config["TILE"], BY=padded(V)),
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )
     ]  # fmt: skip
 
 
-SCRATCH = {"y": Port("TILES B T HV V", F32, doc="outputs before their norm is known")}
+SCRATCH = {"y": Port("WAITING B T HV V", F32, doc="outputs before their norm is known")}
 LAUNCHERS = [Launcher("triton", launch, configs, at_most_256("K", "V"), SCRATCH)]

@@ -50,12 +50,12 @@ def launch(q, k, v, alpha, beta, initial_state, o, final_state, *, seqs, config)
     return [
         Launch(
             rank_one_step_kernel,
-            grid=(seqs.N * H * ceil_div(D, config["BV"]),),
+            grid=(seqs.N * H * ceil_div(D, config["TILE"]),),
             args=dict(
                 q=q, k=k, v=v, alpha=alpha, beta=beta, initial_state=initial_state, o=o, final_state=final_state,
                 cu_seqlens=seqs.cu_seqlens, T=T, H=H,
             ),
-            constexprs=dict(D=D, BD=padded(D), BJ=config["BV"]),
+            constexprs=dict(D=D, BD=padded(D), BJ=config["TILE"]),
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )

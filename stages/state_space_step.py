@@ -50,12 +50,12 @@ def launch(x, dt, A_log, b, c, initial_state, o, final_state, *, seqs, config):
     return [
         Launch(
             state_space_step_kernel,
-            grid=(seqs.N * ceil_div(DI, config["BV"]),),
+            grid=(seqs.N * ceil_div(DI, config["TILE"]),),
             args=dict(
                 x=x, dt=dt, A_log=A_log, b=b, c=c, initial_state=initial_state, o=o, final_state=final_state,
                 cu_seqlens=seqs.cu_seqlens, T=T, DI=DI,
             ),
-            constexprs=dict(NS=NS, BD=config["BV"], BN=padded(NS)),
+            constexprs=dict(NS=NS, BD=config["TILE"], BN=padded(NS)),
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )

@@ -19,18 +19,19 @@ def precision(dtype):
     return "ieee" if dtype.itemsize == 4 else "tf32"
 
 
-def at_most_256(*names):
-    """A launcher's ``when``: None, or which of these axes is too long for a kernel that holds it on chip."""
+def too_long(axes, *names):
+    """None, or which of these axes is too long for a kernel that holds it on chip."""
+    return next((f"{name} = {axes[name]}: at most 256" for name in names if axes[name] > 256), None)
 
-    def when(axes, device):
-        return next((f"{name} = {axes[name]}: at most 256" for name in names if axes[name] > 256), None)
 
-    return when
+def width_limits(axes, device):
+    """None, or why a kernel that holds K and V on chip refuses these sizes."""
+    return too_long(axes, "K", "V")
 
 
 def state_limits(axes, device):
-    """None, or why a kernel that holds K on chip refuses these sizes."""
-    return at_most_256("K", "V")(axes, device) or chunk_limits(axes, device)
+    """The same for a kernel that holds a chunk's rows too."""
+    return width_limits(axes, device) or chunk_limits(axes, device)
 
 
 def chunk_limits(axes, device):

@@ -6,7 +6,7 @@ S starts from initial_state, zeros when absent, and ends as final_state: T token
 """
 
 from ._contract import F32, Contract, Launcher, Port
-from ._tiles import at_most_256
+from ._tiles import width_limits
 from ._token_scan import OUTPUTS, STATES, token_scan, token_scan_configs, token_scan_launch
 
 CONTRACT = Contract(
@@ -34,4 +34,4 @@ def launch(q, k, v, g, initial_state, o, final_state, *, seqs, config):
     ]
 
 
-LAUNCHERS = [Launcher("triton", launch, token_scan_configs, at_most_256("K", "V"))]
+LAUNCHERS = [Launcher("triton", launch, token_scan_configs, width_limits)]

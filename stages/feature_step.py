@@ -9,7 +9,7 @@ tokens at once are T steps of one.
 import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
-from ._tiles import at_most_256, padded
+from ._tiles import padded, width_limits
 from ._token_scan import OUTPUTS, STATES, tile_configs, token_scan
 
 CONTRACT = Contract(
@@ -60,4 +60,4 @@ def launch(q, k, v, initial_state, o, final_state, y, *, eps, seqs, config):
 
 
 SCRATCH = {"y": Port("WAITING B T HV V", F32, doc="outputs before their norm is known")}
-LAUNCHERS = [Launcher("triton", launch, configs, at_most_256("K", "V"), SCRATCH)]
+LAUNCHERS = [Launcher("triton", launch, configs, width_limits, SCRATCH)]

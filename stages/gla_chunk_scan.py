@@ -9,7 +9,7 @@ absent, and ends as final_state. arXiv:2312.06635.
 import torch
 
 from ._contract import F32, Contract, Launcher, Port
-from ._tiles import at_most_256
+from ._tiles import width_limits
 from ._token_scan import OUTPUTS, STATES, token_scan, token_scan_configs, token_scan_launch
 
 CONTRACT = Contract(
@@ -39,4 +39,4 @@ def launch(q, k, v, g, initial_state, o, final_state, *, scale, seqs, config):
     ]
 
 
-LAUNCHERS = [Launcher("triton", launch, token_scan_configs, at_most_256("K", "V"))]
+LAUNCHERS = [Launcher("triton", launch, token_scan_configs, width_limits)]

@@ -10,7 +10,7 @@ end. S starts from initial_state, zeros when absent, and ends as final_state: T 
 import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
-from ._tiles import at_most_256, padded
+from ._tiles import padded, too_long
 from ._token_scan import tile_configs
 
 CONTRACT = Contract(
@@ -43,6 +43,10 @@ def configs(axes, device):
     return tile_configs(axes["D"], axes["D"], 32, (4, 2, 1, 8))
 
 
+def limits(axes, device):
+    return too_long(axes, "D")
+
+
 def launch(q, k, v, alpha, beta, initial_state, o, final_state, *, seqs, config):
     from ..kernels.rank_one_step import rank_one_step_kernel
 
@@ -62,4 +66,4 @@ def launch(q, k, v, alpha, beta, initial_state, o, final_state, *, seqs, config)
     ]  # fmt: skip
 
 
-LAUNCHERS = [Launcher("triton", launch, configs, at_most_256("D"))]
+LAUNCHERS = [Launcher("triton", launch, configs, limits)]

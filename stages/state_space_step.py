@@ -10,7 +10,7 @@ absent, and ends as final_state: T tokens at once are T steps of one. arXiv:2405
 import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
-from ._tiles import at_most_256, padded
+from ._tiles import padded, too_long
 from ._token_scan import tile_configs
 
 CONTRACT = Contract(
@@ -43,6 +43,10 @@ def configs(axes, device):
     return tile_configs(axes["NS"], axes["DI"], 16, (4, 2, 8))
 
 
+def limits(axes, device):
+    return too_long(axes, "NS")
+
+
 def launch(x, dt, A_log, b, c, initial_state, o, final_state, *, seqs, config):
     from ..kernels.state_space_step import state_space_step_kernel
 
@@ -62,4 +66,4 @@ def launch(x, dt, A_log, b, c, initial_state, o, final_state, *, seqs, config):
     ]  # fmt: skip
 
 
-LAUNCHERS = [Launcher("triton", launch, configs, at_most_256("NS"))]
+LAUNCHERS = [Launcher("triton", launch, configs, limits)]

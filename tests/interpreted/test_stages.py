@@ -6,7 +6,7 @@ from support.ops import check
 
 KERNELS = [name for name, stage in STAGES.items() if stage.launchers]
 SEQLENS = (0, 17, 1, 0)
-PLAIN = dict(B=2, T=19, H=2, HV=4, K=24, V=20)
+PLAIN = dict(B=2, T=19, H=2, HV=4, K=24, V=20, D=24, DI=40, NS=24)
 PACKED = PLAIN | dict(B=1, T=sum(SEQLENS) + 5)
 
 

@@ -11,8 +11,10 @@ OUTPUTS = {"o": Port("B T HV V"), "final_state": Port("N HV K V", F32, unit="sta
 
 
 def token_scan(q, k, v, decay, initial_state):
-    """S <- diag(decay) S + k v, o = q S for each token: q, k [B, T, H, K], v [B, T, HV, V], decay [B, T, HV, K] or None,
-    initial_state [B, HV, K, V] or None."""
+    """S <- diag(decay) S + k v, o = q S for each token.
+
+    q, k [B, T, H, K], v [B, T, HV, V], decay [B, T, HV, K] or None, initial_state [B, HV, K, V] or None.
+    """
     HV, S = v.shape[2], initial_state
     q, k = per_value_head(q, HV), per_value_head(k, HV)
     if S is None:
@@ -27,8 +29,8 @@ def token_scan(q, k, v, decay, initial_state):
 
 
 def tile_configs(whole, cut, per_thread, warps):
-    """Tiles of a state that hold one axis whole and TILE of the other, so many numbers a thread; below 8 of a row, loads
-    fetch more than they use."""
+    """Tiles of a state: one axis whole, TILE of the other, so many numbers a thread. Of fewer than 8 in a row, memory
+    would fetch more than is used."""
     tiles = [(min(padded(cut), 32 * count * per_thread // padded(whole)), count) for count in warps]
     return [{"TILE": tile, "num_warps": count, "num_stages": 1} for tile, count in tiles if tile >= 8]
 

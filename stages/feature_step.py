@@ -8,7 +8,7 @@ tokens at once are T steps of one.
 
 import torch
 
-from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
+from ._contract import F32, Contract, Launch, Launcher, Port
 from ._tiles import padded, width_limits
 from ._token_scan import OUTPUTS, STATES, tile_configs, token_scan
 

@@ -82,13 +82,12 @@ def test_e10_nothing_there(name):
         assert out.o.numel() == 0 and torch.equal(out.final_state, given["initial_state"])
 
 
-@pytest.mark.parametrize(
-    "name,size", [(name, size) for name in SERIAL for size in ("K", "V", "D", "NS") if size in op(name).whole.axis_names]
-)
-def test_e2_too_wide_is_refused_by_name(name, size):
+@pytest.mark.parametrize("name", SERIAL)
+def test_e2_too_wide_is_refused_by_name(name):
     kernel = op(name, backend="interpret")
-    (found,) = refusal(kernel, **inputs(kernel, **{**ODD, "T": 1, size: 257}))
-    assert found.code == codes.SIZE and f"{size} = 257: at most 256" in found.message
+    for size in {"K", "V", "D", "NS"} & set(kernel.whole.axis_names):
+        (found,) = refusal(kernel, **inputs(kernel, **{**ODD, "T": 1, size: 257}))
+        assert found.code == codes.SIZE and f"{size} = 257: at most 256" in found.message
 
 
 @pytest.mark.parametrize("name,reset", [("gla_step", 0.0), ("gla_serial", -3e37), ("gla_serial", -torch.inf)])

@@ -33,6 +33,12 @@ def op(name: str, C: int | None = None, backend: str = "reference"):
     return found.with_axes({"C": C}) if C and "C" in found.spec.axes else found
 
 
+def has_gradient_kernels(name: str) -> bool:
+    """Whether every stage's gradient has a kernel; steps leave theirs to autograd through the reference."""
+    found = op(name)
+    return all(found.stages[entry.use].vjp_launchers for entry in found.spec.stages.values())
+
+
 def sizes_for(an_op, seqlens=None, **sizes) -> dict[str, int]:
     """A size for every axis of the op: SIZES, under what was asked for; axes of other ops get 16."""
     fixed = an_op.spec.axes

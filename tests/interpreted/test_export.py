@@ -4,7 +4,6 @@ import pytest
 from support.exported import check_exported
 from support.ops import PIPELINES, has_gradient_kernels, inputs, op
 
-
 PACKED = (5, 0, 3)
 CASES = [(name, seqlens) for name in PIPELINES for seqlens in (None, PACKED)[: 1 + has_gradient_kernels(name)]]
 """A file whose gradients run references takes no packed sequences, and says so."""

@@ -7,6 +7,7 @@
 
 from ..stages._slopes import lightning_slopes, retention_slopes
 from .calling.drop_in import chunk_delta_rule, chunk_gated_delta_rule, chunk_simple_gla
+from .calling.drop_in_channels import chunk_gla, chunk_kda
 from .calling.drop_in_slopes import chunk_lightning_attn, chunk_retention
 from .calling.function import Op, load
 from .diagnostics.errors import ChunkwiseError, Diagnostic
@@ -17,6 +18,8 @@ __all__ = [
     "Op",
     "chunk_delta_rule",
     "chunk_gated_delta_rule",
+    "chunk_gla",
+    "chunk_kda",
     "chunk_lightning_attn",
     "chunk_retention",
     "chunk_simple_gla",

@@ -31,8 +31,8 @@ def chunk_retention(
     """Retention: S <- (1 - 2^(-5 - h)) S + k v, o = scale q S, for value head h. Differentiable."""
     refuse(chunk_retention, others)
     return call(
-        "retention", dict(q=q, k=k, v=v), None, scale, initial_state, output_final_state, state_v_first, cu_seqlens,
-        cu_seqlens_cpu, chunk_size, slopes(retention_slopes, q, v),
+        "retention", dict(q=q, k=k, v=v), dict(g_gamma=slopes(retention_slopes, q, v)), scale, initial_state,
+        output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, chunk_size,
     )  # fmt: skip
 
 
@@ -59,9 +59,10 @@ def chunk_lightning_attn(
     refuse(chunk_lightning_attn, others)
     if not (isinstance(layer_idx, int) and isinstance(num_layers, int) and 0 <= layer_idx <= num_layers > 0):
         fail(f"layer_idx must lie in 0..num_layers, it is {layer_idx!r:.40} of {num_layers!r:.40}")
+    g_gamma = slopes(lightning_slopes, q, v, layer_idx, num_layers)
     return call(
-        "lightning", dict(q=q, k=k, v=v), None, scale, initial_state, output_final_state, state_v_first, cu_seqlens,
-        cu_seqlens_cpu, chunk_size, slopes(lightning_slopes, q, v, layer_idx, num_layers),
+        "lightning", dict(q=q, k=k, v=v), dict(g_gamma=g_gamma), scale, initial_state, output_final_state,
+        state_v_first, cu_seqlens, cu_seqlens_cpu, chunk_size,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ from support.steps import SERIAL, STEPS, check_steps, one_by_one
 from chunkwise.runner import load
 from chunkwise.runner.diagnostics import codes
 from chunkwise.runner.loading.pipelines import FOLDER
+from chunkwise.runner.main import main
 from chunkwise.stages import rank_one_step
 
 ODD = dict(B=1, H=1, HV=2, K=48, V=80, D=48, DI=80, NS=48)
@@ -167,6 +168,13 @@ def test_features_below_zero_keep_their_digits():
     given["k"].fill_(-20.0)
     out = op("lightning_step")(**given)
     torch.testing.assert_close(out.final_state, 2.0611536e-9 * given["v"].sum(1)[..., None, :].expand(1, 1, 4, 4))
+
+
+@pytest.mark.parametrize("name", SERIAL)
+def test_the_command_line_knows_their_sizes(name, capsys):
+    """Also of the axes that no other op has: D, DI, NS."""
+    assert main(["check", name]) == 0, capsys.readouterr().err
+    assert main(["verify", name, "--axes", "T=2", "--device", "cpu"]) == 0, capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", SERIAL)

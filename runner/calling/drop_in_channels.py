@@ -74,24 +74,21 @@ def chunk_kda(
     )  # fmt: skip
     refuse(chunk_kda, others)
     check_gate(use_gate_in_kernel, safe_gate, lower_bound, A_log, dt_bias)
-    tensors, wide, given, params = dict(q=q, k=k, v=v), {}, [], {}
+    tensors, given = dict(q=q, k=k, v=v), []
     if not use_qk_l2norm_in_kernel:
         given += [("qnorm", "q"), ("knorm", "k")]
-    if use_beta_sigmoid_in_kernel:
-        tensors["b"] = beta
-    else:
-        tensors["beta"] = beta
+    tensors["b" if use_beta_sigmoid_in_kernel else "beta"] = beta
+    if not use_beta_sigmoid_in_kernel:
         given.append(("beta", "beta"))
     if use_gate_in_kernel:
-        tensors["a"] = g
-        wide = gate_constants(g, A_log, dt_bias)
-        params = {} if lower_bound is None else {"bound": lower_bound}
+        tensors["a"], wide = g, gate_constants(g, A_log, dt_bias)
     else:
-        wide["g"] = g
+        wide = dict(g=g)
         given.append(("gate", "g"))
+    pipeline, params = ("kda", {}) if lower_bound is None else ("kda_bounded", dict(bound=lower_bound))
     return call(
-        "kda" if lower_bound is None else "kda_bounded", tensors, wide, scale, initial_state, output_final_state,
-        state_v_first, cu_seqlens, cu_seqlens_cpu, chunk_size, tuple(given), **params,
+        pipeline, tensors, wide, scale, initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu,
+        chunk_size, tuple(given), **params,
     )  # fmt: skip
 
 

@@ -22,14 +22,23 @@ def chunk_rows(i_slot, cu_seqlens, chunk_table, T, NT, C: tl.constexpr):
 
 
 @triton.jit
-def sequence_rows(i_n, cu_seqlens, chunk_offsets, T, NT):
-    """Rows of sequence i_n: (its first row as int64, its length, its first chunk slot as int64)."""
+def sequence_span(i_n, cu_seqlens, T):
+    """Rows of sequence i_n: (its first row as int64, its length)."""
     if cu_seqlens is None:
         bos = i_n.to(tl.int64) * T
         length = T
-        slot = i_n.to(tl.int64) * NT
     else:
         bos = tl.load(cu_seqlens + i_n).to(tl.int64)
         length = (tl.load(cu_seqlens + i_n + 1).to(tl.int64) - bos).to(tl.int32)
+    return bos, length
+
+
+@triton.jit
+def sequence_rows(i_n, cu_seqlens, chunk_offsets, T, NT):
+    """Rows of sequence i_n: (its first row as int64, its length, its first chunk slot as int64)."""
+    bos, length = sequence_span(i_n, cu_seqlens, T)
+    if cu_seqlens is None:
+        slot = i_n.to(tl.int64) * NT
+    else:
         slot = tl.load(chunk_offsets + i_n).to(tl.int64)
     return bos, length, slot

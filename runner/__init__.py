@@ -18,6 +18,8 @@ __all__ = [
     "Op",
     "chunk_delta_rule",
     "chunk_gated_delta_rule",
+    "chunk_gla",
+    "chunk_kda",
     "chunk_lightning_attn",
     "chunk_retention",
     "chunk_simple_gla",

@@ -5,6 +5,8 @@ from ..stages._slopes import retention_slopes as retention_slopes
 from .calling.drop_in import chunk_delta_rule as chunk_delta_rule
 from .calling.drop_in import chunk_gated_delta_rule as chunk_gated_delta_rule
 from .calling.drop_in import chunk_simple_gla as chunk_simple_gla
+from .calling.drop_in_channels import chunk_gla as chunk_gla
+from .calling.drop_in_channels import chunk_kda as chunk_kda
 from .calling.drop_in_recurrent import fused_recurrent_delta_rule as fused_recurrent_delta_rule
 from .calling.drop_in_recurrent import fused_recurrent_gated_delta_rule as fused_recurrent_gated_delta_rule
 from .calling.drop_in_recurrent import fused_recurrent_gla as fused_recurrent_gla

@@ -15,3 +15,8 @@ WORKLOADS: Mapping[str, Mapping[str, int]] = {
 
 SMALL = dict(B=2, T=130, H=2, HV=4, K=32, V=48)
 """Where ``run`` verifies before it times: ragged, grouped heads, K different from V."""
+
+
+def of_steps(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Sizes of the axes that only some steps have: D, the side of a square state; DI channels with NS states each."""
+    return {"D": sizes["K"], "DI": sizes["HV"] * sizes["V"], "NS": sizes["K"]}

@@ -19,13 +19,19 @@ def precision(dtype):
     return "ieee" if dtype.itemsize == 4 else "tf32"
 
 
+def too_long(axes, *names):
+    """None, or which of these axes is too long for a kernel that holds it on chip."""
+    return next((f"{name} = {axes[name]}: at most 256" for name in names if axes[name] > 256), None)
+
+
+def width_limits(axes, device):
+    """None, or why a kernel that holds K and V on chip refuses these sizes."""
+    return too_long(axes, "K", "V")
+
+
 def state_limits(axes, device):
-    """None, or why a kernel that holds K on chip refuses these sizes."""
-    if axes["K"] > 256:
-        return f"K = {axes['K']}: at most 256"
-    if axes["V"] > 256:
-        return f"V = {axes['V']}: at most 256"
-    return chunk_limits(axes, device)
+    """The same for a kernel that holds a chunk's rows too."""
+    return width_limits(axes, device) or chunk_limits(axes, device)
 
 
 def chunk_limits(axes, device):

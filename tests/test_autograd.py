@@ -289,7 +289,7 @@ def test_l6_output_gradients(an_op, given, kind):
     plain = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     if kind == "expanded":
         plain = plain[:1, :1].expand(shape)
-    strided = plain.transpose(1, 3).contiguous().transpose(1, 3) if kind == "transposed" else plain
+    strided = plain.transpose(1, -1).contiguous().transpose(1, -1) if kind == "transposed" else plain
     before, found = strided.clone(), []
     for d_o in (strided.double() if kind == "float64" else strided, plain.contiguous()):
         made = leaves(given, names)

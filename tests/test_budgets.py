@@ -181,3 +181,5 @@ def test_noise_grows_with_sums_and_decay():
     assert arithmetic_noise(torch.float32, sizes, 0.0) == pytest.approx(2**-24 * 12)
     assert arithmetic_noise(torch.bfloat16, sizes, 100.0) == pytest.approx(2**-24 * 112)
     assert arithmetic_noise(torch.float64, sizes, 0.0) == pytest.approx(2**-53 * 12)
+    assert arithmetic_noise(torch.float32, {**sizes, "T": 5000}, 0.0) == pytest.approx(2**-24 * 12)
+    assert arithmetic_noise(torch.float32, {"D": 44, "T": 100}, 0.0) == pytest.approx(2**-24 * 12)

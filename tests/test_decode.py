@@ -11,6 +11,9 @@ from chunkwise.runner.diagnostics import codes
 
 SIZES = dict(B=3, T=2, H=2, HV=4, K=24, V=20, SLOTS=7)
 CHUNKED = [name.removesuffix("_decode") for name in DECODE]
+SERIAL = {"gla_serial", "gla_step", "lightning_step", "kda_step", "mamba2_step"}
+"""They go token by token as they are."""
+RECURRENT = [name for name in PIPELINES if name not in SERIAL]
 
 
 def decode_inputs(an_op, io=torch.float32, indices=(4, -1, 0), **sizes):
@@ -141,7 +144,7 @@ def test_writes_are_announced(tmp_path, old, new, message):
 
 
 @pytest.mark.parametrize("seqlens", [None, (7, 0, 1, 16)], ids=["plain", "packed"])
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", RECURRENT)
 def test_the_recurrent_form(name, seqlens):
     """Every pipeline that has one is within budget of its definition, with and without an initial state."""
     an_op = op(name, mode="recurrent")
@@ -199,3 +202,10 @@ def test_packed_steps_of_many_requests(name):
     one = an_op(**{**alone, "state_indices": rows[4:5], "state": given["state"].clone()})
     assert same_bits(out.o[:, start : start + 64], one.o)
     assert same_bits(out.new_state[5], one.new_state[5])
+
+
+def test_what_goes_token_by_token_has_no_other_form():
+    assert {name for name in PIPELINES if op(name).recurrent(frozenset()) is None} == SERIAL
+    given = inputs(op("gla_step"), **LITTLE, T=5)
+    out = op("gla_step", mode="auto")(**given)
+    assert same_bits(out.o, op("gla_step")(**given).o)

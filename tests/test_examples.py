@@ -184,3 +184,26 @@ def test_a_file_that_is_none(document, tmp_path):
     for name, code in (("text.safetensors", "CW607"), ("nothing.safetensors", "CW101")):
         status, result = document("verify", "gated_delta", "--inputs", tmp_path / name)
         assert (status, [error["code"] for error in result["errors"]]) == (2, [code])
+
+
+def decode_table(device):
+    """The lines that examples/decode_table.py prints, by their first word; a step's name stands in both tables."""
+    words = ["--batch", "2", "--heads", "2", "--width", "16", "--contexts", "64,256", "--device", device]
+    script = EXAMPLES / "decode_table.py"
+    done = subprocess.run([sys.executable, script, *words], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    times, kept = done.stdout.split("kept per sequence")
+    return times, *({line.split()[0]: line.split()[1:] for line in part.splitlines() if line} for part in (times, kept))
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_decode_table(device):
+    """A cache grows with the context, a state does not; on a CPU it is said that no kernel was timed."""
+    text, times, kept = decode_table(device)
+    steps = {"gla_step", "lightning_step", "kda_step", "mamba2_step"}
+    assert steps | {"softmax"} <= times.keys() and steps | {"softmax"} <= kept.keys()
+    assert all(float(each) > 0 for name in steps | {"softmax"} for each in times[name])
+    assert all(kept[name] == ["2", "KiB"] * 2 for name in steps)
+    itemsize = 2 if device == "cuda" else 4
+    assert kept["softmax"] == [str(itemsize * 4), "KiB", str(itemsize * 16), "KiB"]
+    assert ("no measure of the kernels" in text) == (device == "cpu")

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from chunkwise.runner import load
+from chunkwise.runner.backward.vjp_stage import by_autograd
 from chunkwise.runner.drawing.draw import draw
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.reporting.timing import time_call
@@ -61,6 +62,14 @@ def test_it_trains(op, seqlens):
     inputs = {name: x.requires_grad_() for name, x in given(op).items()}
     op(**inputs, seqlens=seqlens).o.sum().backward()
     assert all(bool(x.grad.isfinite().all()) and bool(x.grad.any()) for x in inputs.values())
+
+
+def test_a_gradient_where_autograd_is_off(op):
+    """As below a registered op that the compiler runs; not zeros."""
+    x = torch.randn(1, 3, 1, 4)
+    with torch.inference_mode():
+        found = by_autograd(op.stages["cube_keys"], {"x": x, "d_y": torch.ones_like(x)}, frozenset({"x"}))
+    torch.testing.assert_close(found["x"].clone(), 3 * x * x)
 
 
 def test_table_and_graph_say_so(op):

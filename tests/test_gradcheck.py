@@ -4,7 +4,7 @@ import pytest
 import torch
 from support.ops import PIPELINES, inputs, op
 
-TINY = dict(B=1, T=5, H=1, HV=2, K=3, V=2)
+TINY = dict(B=1, T=5, H=1, HV=2, K=3, V=2, D=3, DI=3, NS=2)
 CASES = {
     "ragged": dict(T=19),
     "packed": dict(seqlens=(3, 0, 17, 1), T=23),

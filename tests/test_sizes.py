@@ -141,18 +141,18 @@ def test_fixed_axes_from_the_command_line():
 
 
 def test_an_axis_without_a_size(here, capsys):
-    written(here, ("q:    B T H K", "q:    B T H D"), ("k:    B T H K", "k:    B T H D"), ("N HV K V", "N HV D V"),
-            ("K ** -0.5", "D ** -0.5"))  # fmt: skip
+    written(here, ("q:    B T H K", "q:    B T H E"), ("k:    B T H K", "k:    B T H E"), ("N HV K V", "N HV E V"),
+            ("K ** -0.5", "E ** -0.5"))  # fmt: skip
     assert main(["verify", "op.yaml", "--device", "cpu"]) == 2
     assert capsys.readouterr().err.startswith("""\
-error[CW307]: no size is known for D
+error[CW307]: no size is known for E
  --> op.yaml:1:1
   |
 1 | schema: pipeline/v1
   | ^
-help: pass --axes D=...
+help: pass --axes E=...
 """)
-    assert main(["verify", "op.yaml", "--device", "cpu", "--axes", "D=16,T=20,V=8"]) == 0
+    assert main(["verify", "op.yaml", "--device", "cpu", "--axes", "E=16,T=20,V=8"]) == 0
 
 
 def test_an_output_axis_that_no_edge_fixes(here):

@@ -94,7 +94,8 @@ def by_autograd(stage: Stage, given: Mapping, needs: frozenset[str]) -> dict[str
     """Gradients of the reference by PyTorch's autograd; given holds cotangents, inputs, axes and params."""
     cotangents = {name: given[f"d_{name}"] for name in stage.contract.outputs}
     rest = {name: x for name, x in given.items() if not (name.startswith("d_") and name[2:] in cotangents)}
-    with torch.enable_grad():
+    # below a registered op PyTorch has switched autograd off in both ways: the gradient would be zeros
+    with torch.inference_mode(False), torch.enable_grad():
         leaves = {name: rest[name].detach().requires_grad_() for name in sorted(needs) if rest.get(name) is not None}
         outputs = stage.reference(**{**rest, **leaves})
         pairs = [(outputs[name], d) for name, d in cotangents.items() if d is not None and outputs[name].requires_grad]

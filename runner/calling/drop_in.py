@@ -36,11 +36,16 @@ REFUSED = {
     "gv": "the decay is per head or per channel of the keys",
     "gk": "chunkwise.runner.fused_recurrent_kda has a decay per channel of the keys",
     "chunk_indices": "they follow from cu_seqlens; pass cu_seqlens_cpu to spare the wait for the device",
+    "disable_recompute": "load('kda', memory_budget=...) says how much is kept for the backward pass",
+    "return_intermediate_states": "load('kda').until('scan') gives them",
+    "use_graph": "a call with cu_seqlens_cpu can be captured as it is",
+    "max_num_seqs": "a call with cu_seqlens_cpu can be captured as it is",
     "cp_context": "one sequence on several devices is not supported",
 }
 """Argument of fla's that has no effect here -> what to do instead."""
 
-_ops: dict[tuple[str, int, str], Op] = {}
+Given = tuple[tuple[str, str], ...]
+_ops: dict[tuple[str, int, Given, str], Op] = {}
 _lock = threading.Lock()
 
 
@@ -78,8 +83,8 @@ def chunk_gated_delta_rule(
     )  # fmt: skip
     refuse(chunk_gated_delta_rule, others)
     return call(
-        "gated_delta_l2norm" if use_qk_l2norm_in_kernel else "gated_delta", dict(q=q, k=k, v=v, beta=beta), g, scale,
-        initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, chunk_size,
+        "gated_delta_l2norm" if use_qk_l2norm_in_kernel else "gated_delta", dict(q=q, k=k, v=v, beta=beta), dict(g=g),
+        scale, initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, chunk_size,
     )  # fmt: skip
 
 
@@ -107,8 +112,8 @@ def chunk_simple_gla(
     refuse(chunk_simple_gla, others)
     plain = g is None and g_gamma is None
     return call(
-        "linear_attn" if plain else "simple_gla", dict(q=q, k=k, v=v), None if plain else gate(v, g, g_gamma), scale,
-        initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, chunk_size,
+        "linear_attn" if plain else "simple_gla", dict(q=q, k=k, v=v), {} if plain else dict(g=gate(v, g, g_gamma)),
+        scale, initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, chunk_size,
     )  # fmt: skip
 
 
@@ -131,28 +136,29 @@ def chunk_delta_rule(
     """DeltaNet: S <- S + k (beta (v - k S)), o = scale q S. Differentiable. Arguments as for chunk_gated_delta_rule."""
     refuse(chunk_delta_rule, others)
     return call(
-        "delta_rule_l2norm" if use_qk_l2norm_in_kernel else "delta_rule", dict(q=q, k=k, v=v, beta=beta), None, scale,
+        "delta_rule_l2norm" if use_qk_l2norm_in_kernel else "delta_rule", dict(q=q, k=k, v=v, beta=beta), {}, scale,
         initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, chunk_size,
     )  # fmt: skip
 
 
 def call(
-    pipeline: str, tensors: Mapping, g, scale, initial_state, output_final_state, state_v_first, cu_seqlens,
-    cu_seqlens_cpu, chunk_size, g_gamma=None, mode="auto",
+    pipeline: str, tensors: Mapping, wide: Mapping, scale, initial_state, output_final_state, state_v_first, cu_seqlens,
+    cu_seqlens_cpu, chunk_size, given: Given = (), mode="auto", **params,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
-    """One call of a pipeline on cast tensors, its state turned over where it is V-first."""
-    op = loaded(pipeline, chunk_size, mode)
-    q = tensors["q"]
-    io = q.dtype if isinstance(q, torch.Tensor) and q.dtype in IO_DTYPES.values() else None
-    given = {name: cast(x, io) for name, x in tensors.items()}
-    for name, x in (("g", g), ("g_gamma", g_gamma)):
-        if x is not None:
-            given[name] = cast(x, io and port_dtype("f32", io))
-    state = cast(initial_state, io and port_dtype("f32", io))
+    """One call of a pipeline on cast tensors, its state turned over where it is V-first.
+
+    tensors: in q's dtype; wide: in float32, or float64. given, mode: see loaded.
+    """
+    op = loaded(pipeline, chunk_size, given, mode)
+    lead = next(iter(tensors.values()))
+    io = lead.dtype if isinstance(lead, torch.Tensor) and lead.dtype in IO_DTYPES.values() else None
+    f32 = io and port_dtype("f32", io)
+    state = cast(initial_state, f32)
     if state_v_first and isinstance(state, torch.Tensor) and state.dim() >= 2:
         state = state.transpose(-1, -2)
     out = op(
-        **given, scale=scale, initial_state=state, cu_seqlens=cu_seqlens, seqlens=host_lengths(cu_seqlens_cpu),
+        **{name: cast(x, io) for name, x in tensors.items()}, **{name: cast(x, f32) for name, x in wide.items()},
+        **params, scale=scale, initial_state=state, cu_seqlens=cu_seqlens, seqlens=host_lengths(cu_seqlens_cpu),
         outputs=["o", "final_state"] if output_final_state else ["o"],
     )  # fmt: skip
     if state_v_first and output_final_state:
@@ -189,20 +195,22 @@ def host_lengths(cu_seqlens_cpu) -> tuple[int, ...] | torch.Tensor | None:
     return cu_seqlens_cpu.diff() if torch.compiler.is_compiling() else tensor_lengths(cu_seqlens_cpu)
 
 
-def loaded(pipeline: str, chunk_size: int, mode: str) -> Op:
-    """The op with this chunk length, loaded at its first use."""
+def loaded(pipeline: str, chunk_size: int, given: Given, mode: str) -> Op:
+    """The op with this chunk length, loaded at its first use. given: stages that the caller stands in for, each with
+    the name of the input that brings what it would make."""
     if not isinstance(chunk_size, int) or chunk_size not in CHUNK_SIZES:
         fail(f"chunk_size must be one of {', '.join(map(str, CHUNK_SIZES))}, it is {chunk_size!r:.40}")
     # the number itself, where the compiler holds a symbol
     chunk_size = CHUNK_SIZES[CHUNK_SIZES.index(chunk_size)]
-    prepare(pipeline, chunk_size, mode)
-    return _ops[pipeline, chunk_size, mode]
+    prepare(pipeline, chunk_size, given, mode)
+    return _ops[pipeline, chunk_size, given, mode]
 
 
-def prepare(pipeline: str, chunk_size: int, mode: str) -> None:
+def prepare(pipeline: str, chunk_size: int, given: Given, mode: str) -> None:
     with _lock:
-        if (pipeline, chunk_size, mode) not in _ops:
-            _ops[pipeline, chunk_size, mode] = load(pipeline, mode=mode).with_axes({"C": chunk_size})
+        if (pipeline, chunk_size, given, mode) not in _ops:
+            op = load(pipeline, mode=mode).with_axes({"C": chunk_size})
+            _ops[pipeline, chunk_size, given, mode] = op.given(dict(given)) if given else op
 
 
 # under torch.compile it runs while the compiler reads the code; torch.compiler.assume_constant_result sets the same

@@ -35,7 +35,7 @@ def fused_recurrent_gated_delta_rule(
     refuse(fused_recurrent_gated_delta_rule, {**others, "gk": gk, "gv": gv})
     normed, tensors = "_l2norm" if use_qk_l2norm_in_kernel else "", dict(q=q, k=k, v=v, beta=strengths(v, beta))
     return call(
-        f"gated_delta{normed}" if g is not None else f"delta_rule{normed}", tensors, g, scale, initial_state,
+        f"gated_delta{normed}" if g is not None else f"delta_rule{normed}", tensors, {} if g is None else dict(g=g), scale, initial_state,
         output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, CHUNK, mode="recurrent",
     )  # fmt: skip
 
@@ -59,7 +59,7 @@ def fused_recurrent_delta_rule(
     refuse(fused_recurrent_delta_rule, others)
     return call(
         "delta_rule_l2norm" if use_qk_l2norm_in_kernel else "delta_rule", dict(q=q, k=k, v=v, beta=strengths(v, beta)),
-        None, scale, initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, CHUNK,
+        {}, scale, initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, CHUNK,
         mode="recurrent",
     )  # fmt: skip
 
@@ -83,8 +83,8 @@ def fused_recurrent_simple_gla(
     refuse(fused_recurrent_simple_gla, {**others, "reverse": reverse})
     plain = g is None and g_gamma is None
     return call(
-        "linear_attn" if plain else "simple_gla", dict(q=q, k=k, v=v), None if plain else gate(v, g, g_gamma), scale,
-        initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, CHUNK, mode="recurrent",
+        "linear_attn" if plain else "simple_gla", dict(q=q, k=k, v=v), {} if plain else dict(g=gate(v, g, g_gamma)),
+        scale, initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, CHUNK, mode="recurrent",
     )  # fmt: skip
 
 
@@ -106,8 +106,8 @@ def fused_recurrent_gla(
     """Gated linear attention: gk [B, T, HV, K], the natural log decay of every channel of the keys."""
     refuse(fused_recurrent_gla, {**others, "gv": gv, "reverse": reverse})
     return call(
-        "linear_attn" if gk is None else "gla", dict(q=q, k=k, v=v), gk, scale, initial_state, output_final_state,
-        state_v_first, cu_seqlens, cu_seqlens_cpu, CHUNK, mode="recurrent",
+        "linear_attn" if gk is None else "gla", dict(q=q, k=k, v=v), {} if gk is None else dict(g=gk), scale,
+        initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, CHUNK, mode="recurrent",
     )  # fmt: skip
 
 
@@ -127,8 +127,8 @@ def fused_recurrent_retention(
     """Retention; see drop_in_slopes.chunk_retention."""
     refuse(fused_recurrent_retention, {**others, "reverse": reverse})
     return call(
-        "retention", dict(q=q, k=k, v=v), None, scale, initial_state, output_final_state, state_v_first, cu_seqlens,
-        cu_seqlens_cpu, CHUNK, slopes(retention_slopes, q, v), mode="recurrent",
+        "retention", dict(q=q, k=k, v=v), dict(g_gamma=slopes(retention_slopes, q, v)), scale, initial_state,
+        output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, CHUNK, mode="recurrent",
     )  # fmt: skip
 
 
@@ -151,9 +151,10 @@ def fused_recurrent_lightning_attn(
     """Lightning attention; see drop_in_slopes.chunk_lightning_attn."""
     refuse(fused_recurrent_lightning_attn, {**others, "reverse": reverse})
     check_layer(layer_idx, num_layers)
+    g_gamma = slopes(lightning_slopes, q, v, layer_idx, num_layers)
     return call(
-        "lightning", dict(q=q, k=k, v=v), None, scale, initial_state, output_final_state, state_v_first, cu_seqlens,
-        cu_seqlens_cpu, CHUNK, slopes(lightning_slopes, q, v, layer_idx, num_layers), mode="recurrent",
+        "lightning", dict(q=q, k=k, v=v), dict(g_gamma=g_gamma), scale, initial_state, output_final_state,
+        state_v_first, cu_seqlens, cu_seqlens_cpu, CHUNK, mode="recurrent",
     )  # fmt: skip
 
 

@@ -31,8 +31,8 @@ def chunk_retention(
     """Retention: S <- (1 - 2^(-5 - h)) S + k v, o = scale q S, for value head h. Differentiable."""
     refuse(chunk_retention, others)
     return call(
-        "retention", dict(q=q, k=k, v=v), None, scale, initial_state, output_final_state, state_v_first, cu_seqlens,
-        cu_seqlens_cpu, chunk_size, slopes(retention_slopes, q, v),
+        "retention", dict(q=q, k=k, v=v), dict(g_gamma=slopes(retention_slopes, q, v)), scale, initial_state,
+        output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, chunk_size,
     )  # fmt: skip
 
 
@@ -58,9 +58,10 @@ def chunk_lightning_attn(
     """
     refuse(chunk_lightning_attn, others)
     check_layer(layer_idx, num_layers)
+    g_gamma = slopes(lightning_slopes, q, v, layer_idx, num_layers)
     return call(
-        "lightning", dict(q=q, k=k, v=v), None, scale, initial_state, output_final_state, state_v_first, cu_seqlens,
-        cu_seqlens_cpu, chunk_size, slopes(lightning_slopes, q, v, layer_idx, num_layers),
+        "lightning", dict(q=q, k=k, v=v), dict(g_gamma=g_gamma), scale, initial_state, output_final_state,
+        state_v_first, cu_seqlens, cu_seqlens_cpu, chunk_size,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from ..graphs.sizes import complete, parameters
 from ..graphs.wire import did_you_mean
 from ..loading.load_spec import read_spec
 from ..loading.pipelines import find_pipeline
-from ..loading.variants import until, with_axes
+from ..loading.variants import until, with_axes, with_given
 from ..planning.execute import execute, readable
 from ..planning.plan import Plan, make_plan, resolve_backend
 from ..planning.sequences import Packing, read_packing, seqs_of
@@ -119,6 +119,11 @@ class Op:
     def until(self, stage: str) -> "Op":
         """The part of the op up to one stage; that stage's outputs are its outputs."""
         return Op(until(self.spec, self.stages, stage), self.stages, self.backend, self.memory_budget, self.mode)
+
+    def given(self, names: Mapping[str, str]) -> "Op":
+        """The op with what some of its stages make as inputs. names: stage, of one output -> the input's name."""
+        spec = with_given(self.spec, self.whole, names)
+        return Op(spec, self.stages, self.backend, self.memory_budget, self.mode)
 
     def graph(self, absent: frozenset[str] = frozenset()) -> Graph:
         return self.graphs.get(absent, lambda: build_graph(self.spec, self.stages, absent))

@@ -14,7 +14,7 @@ from ..graphs.wire import did_you_mean
 from ..planning.dtypes import IO_DTYPES
 from ..planning.plan import BACKENDS
 from ..rewriting.recurrent import MODES, SHORT
-from ..workloads import WORKLOADS
+from ..workloads import WORKLOADS, of_steps
 
 HEADS = "H alone sets HV too"
 """Of --axes: grouped heads are asked for by both numbers; H = 3 beside a workload's HV = 4 would be no grouping."""
@@ -117,7 +117,7 @@ def workload(name: str | None, device: str) -> Mapping[str, int]:
     if name not in WORKLOADS:
         help = did_you_mean(name, WORKLOADS) or f"workloads are {', '.join(WORKLOADS)}"
         raise ChunkwiseError(Diagnostic(codes.UNKNOWN_WORKLOAD, f"there is no workload {name}", help=help))
-    return WORKLOADS[name]
+    return {**WORKLOADS[name], **of_steps(WORKLOADS[name])}
 
 
 def input_sizes(graph: Graph, base: Mapping[str, int], axes: Mapping[str, int], seqlens) -> dict[str, int]:

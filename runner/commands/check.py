@@ -90,7 +90,7 @@ def unsupported_sizes(op: Op) -> list[Diagnostic]:
     fixed = {name: written.value for name, written in op.spec.axes.items()}
     found = []
     for node in op.whole.nodes.values():
-        axes = {"K": 64, "V": 64, **{axis: fixed[term] for axis, term in node.axes.items() if term in fixed}}
+        axes = {axis: fixed.get(term, 64) for axis, term in node.axes.items()}
         reasons = [launcher.when(axes, "sm_90") for launcher in node.stage.launchers]
         if reasons and all(reasons):
             message = f"{node.id} ({node.stage.name}) has no kernel for these sizes: {'; '.join(reasons)}"

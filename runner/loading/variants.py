@@ -1,4 +1,4 @@
-"""A spec with something changed from outside the file: fixed axes, or an earlier end."""
+"""A spec with something changed from outside the file: fixed axes, an earlier end, or a later beginning."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -7,10 +7,12 @@ import networkx as nx
 
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..diagnostics.marks import Mark
 from ..expression import names_in, parse_expression
+from ..graphs.graph import Graph, Value
 from ..graphs.wire import dependencies, did_you_mean, written_stages
 from .check_expressions import axis_names
-from .spec import OutputSpec, PipelineSpec, StageSpec, Written
+from .spec import InputSpec, OutputSpec, PipelineSpec, StageSpec, Written
 
 
 def with_axes(spec: PipelineSpec, sizes: Mapping[str, int]) -> PipelineSpec:
@@ -56,6 +58,29 @@ def fixed_axes_of(part: PipelineSpec, stages: Mapping) -> dict[str, Written]:
     numbers = [*part.params.values(), *(each for entry in part.stages.values() for each in entry.params.values())]
     used |= set().union(*map(names_of, numbers))
     return {name: written for name, written in part.axes.items() if name in used}
+
+
+def with_given(spec: PipelineSpec, graph: Graph, names: Mapping[str, str]) -> PipelineSpec:
+    """What stages with one output make becomes an input. names: stage -> the input's name. The definition, which begins
+    at what those stages read, falls away, and so do inputs that nobody reads any more."""
+    sources = {next(iter(graph.nodes[stage].outputs.values())): name for stage, name in names.items()}
+    kept = {stage: reading(entry, sources) for stage, entry in spec.stages.items() if stage not in names}
+    read = {edge.source for entry in kept.values() for edge in entry.edges}
+    inputs = {name: each for name, each in spec.inputs.items() if name in read}
+    inputs |= {name: as_input(name, graph.values[source], spec.mark) for source, name in sources.items()}
+    return replace(spec, stages=kept, inputs=inputs, params=params_of(spec, kept), definition=None)
+
+
+def reading(entry: StageSpec, sources: Mapping[str, str]) -> StageSpec:
+    """A stage whose edges read the inputs that stand for those sources."""
+    edges = tuple(replace(edge, source=sources.get(edge.source, edge.source)) for edge in entry.edges)
+    return replace(entry, edges=edges)
+
+
+def as_input(name: str, value: Value, mark: Mark) -> InputSpec:
+    """An input of a value's type."""
+    laws = tuple(Written(law.text, mark) for law in value.laws)
+    return InputSpec(name, mark, tuple(map(str, value.axes)), mark, value.dtype, mark, value.unit, mark, laws)
 
 
 def params_of(spec: PipelineSpec, kept: Mapping[str, StageSpec]) -> dict[str, Written]:

@@ -16,6 +16,8 @@ from .rounding import FINER, RHO
 FEW = 64
 """Fewer deciding numbers than this, and |e| is the rms over several draws of M."""
 CAP, CAP_ILL = 7, 35
+SUMMED = ("K", "V", "D", "NS")
+"""Axes that products run over, besides the rows of a chunk."""
 UNIT_ROUNDOFF = 2.0**-24
 NOTHING = 2.0**-100
 """Below this lie what underflows, and what leaks through a reset: a log decay stops at -126."""
@@ -56,8 +58,8 @@ def deciding(x: torch.Tensor) -> float:
 def arithmetic_noise(io: torch.dtype, sizes: Mapping[str, int], gate_span: float) -> float:
     """What the arithmetic itself adds, float64 for a float64 pipeline and float32 for any other: sums of up to K + C
     terms, and the exponent of a decay, whose absolute error is that of a chunk sum (gate_span, its largest size in
-    nats)."""
-    longest = sum(sizes.get(axis, 0) for axis in ("K", "V", "C"))
+    nats). Where there are no chunks the state is a sum over all tokens."""
+    longest = sum(sizes.get(axis, 0) for axis in SUMMED) + sizes.get("C", sizes.get("T", 0))
     return UNIT_ROUNDOFF * scale_of(io) * (math.sqrt(max(longest, 1)) + gate_span)
 
 

@@ -150,7 +150,7 @@ def test_b4_of_the_kernels(name, C, monkeypatch):
                 continue
             accepted.append((K, V))
             assert call.backward_plan(call.joint(call.trainable(), call.wanted)).steps
-    assert bool(accepted) == (C in (16, 64, 128))
+    assert bool(accepted) == (C in (16, 64, 128) or "C" not in an_op.spec.axes)
 
 
 @pytest.mark.parametrize("lengths", [(0, 70, 0), (1, 64, 0, 65), (129, 1), (1, 1, 1)], ids=str)

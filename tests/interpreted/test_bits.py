@@ -5,7 +5,8 @@ import torch
 from support.ops import inputs, op, same_bits
 
 SIZES = dict(T=19, H=1, HV=2, K=16, V=12)
-BATCHED = ["gated_delta", "simple_gla", "retention", "mamba2"]
+STEPS = ["gla_step", "lightning_step", "kda_step", "mamba2_step", "gla_serial"]
+BATCHED = ["gated_delta", "simple_gla", "retention", "mamba2", *STEPS]
 
 
 def batched(kernel, given):

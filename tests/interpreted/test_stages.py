@@ -5,10 +5,14 @@ from support.one_stage import STAGES, optional_inputs, stage_inputs, stage_op
 from support.ops import check
 
 KERNELS = [name for name, stage in STAGES.items() if stage.launchers]
-CHUNKED = [name for name in KERNELS if "C" in STAGES[name].axis_names]
 SEQLENS = (0, 17, 1, 0)
-PLAIN = dict(B=2, T=19, H=2, HV=4, K=24, V=20, SLOTS=5, W=3)
+PLAIN = dict(B=2, T=19, H=2, HV=4, K=24, V=20, SLOTS=5, W=3, D=24, DI=40, NS=24)
 PACKED = PLAIN | dict(B=1, T=sum(SEQLENS) + 5)
+
+
+def chunk_lengths(name):
+    """One is enough for a stage that has no chunks."""
+    return (32, 64, 128) if {"C", "NT"} & set(STAGES[name].axis_names) else (32,)
 
 
 def verified(tmp_path, name, absent, seqlens, sizes, C):
@@ -28,7 +32,6 @@ def test_absent_altogether(tmp_path, name):
     verified(tmp_path, name, tuple(optional_inputs(name)), None, PLAIN, 16)
 
 
-@pytest.mark.parametrize("C", [32, 64, 128])
-@pytest.mark.parametrize("name", CHUNKED)
+@pytest.mark.parametrize("name,C", [(name, C) for name in KERNELS for C in chunk_lengths(name)])
 def test_chunk_lengths(tmp_path, name, C):
     verified(tmp_path, name, (), (C + 3, 1), PACKED | dict(T=C + 6, H=1, HV=2), C)

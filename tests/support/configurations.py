@@ -17,6 +17,8 @@ from chunkwise.runner.verification.verify import verify
 from .one_stage import STAGES, stage_inputs, stage_op
 
 SIZES = dict(B=2, T=150, H=1, HV=2, W=4)
+WIDTHS = ("K", "V", "D", "DI", "NS")
+"""Axes that have the size K of a job."""
 BF16 = [(64, 16), (64, 64), (128, 16), (128, 32), (128, 64), (128, 128), (256, 32), (256, 64), (256, 128)]
 F32 = [(64, 64), (128, 64), (128, 128), (256, 64)]
 """(K = V, C) by IO dtype."""
@@ -47,7 +49,7 @@ def jobs(name: str, device: str) -> list[Job]:
     stage, seen, found = STAGES[name], set(), []
     for io, KC in ((torch.bfloat16, BF16), (torch.float32, F32)):
         for K, C in KC:
-            axes = SIZES | dict(K=K, V=K, C=C, N=SIZES["B"], NT=-(-SIZES["T"] // C))
+            axes = SIZES | dict.fromkeys(WIDTHS, K) | dict(C=C, N=SIZES["B"], NT=-(-SIZES["T"] // C))
             for backward in (False, True):
                 for place, launcher in enumerate(launchers(stage, backward)):
                     if launcher.when(axes, device):
@@ -85,7 +87,7 @@ def run(job: Job, device="cuda", backend="triton") -> str | None:
     try:
         with tempfile.TemporaryDirectory() as folder:
             op = forced(stage_op(Path(folder), job.stage, C=axes["C"], backend=backend), job)
-        sizes = {axis: axes[axis] for axis in op.whole.axis_names if axis in (*SIZES, "K", "V")}
+        sizes = {axis: axes[axis] for axis in op.whole.axis_names if axis in (*SIZES, *WIDTHS)}
         given = stage_inputs(op, job.io, device=device, **sizes)
         result = verify(op, given, backward=job.backward)
     except Exception as error:  # a job of hundreds: its failure is a line of the report

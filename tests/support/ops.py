@@ -30,9 +30,16 @@ LITTLE = dict(B=1, H=1, HV=2, K=24, V=16)
 
 @cache
 def op(name: str, C: int | None = None, backend: str = "reference", mode: str = "chunk"):
-    """In the chunked form, however short the sequences, unless another mode is named."""
+    """In the chunked form, however short the sequences, unless another mode is named. C: the length of a chunk, for the
+    pipelines that have chunks."""
     found = load(name, backend=backend, mode=mode)
-    return found.with_axes({"C": C}) if C else found
+    return found.with_axes({"C": C}) if C and "C" in found.spec.axes else found
+
+
+def has_gradient_kernels(name: str) -> bool:
+    """Whether every stage's gradient has a kernel; steps leave theirs to autograd through the reference."""
+    found = op(name)
+    return all(found.stages[entry.use].vjp_launchers for entry in found.spec.stages.values())
 
 
 def sizes_for(an_op, seqlens=None, **sizes) -> dict[str, int]:

@@ -26,6 +26,7 @@ __all__ = [
     "fused_recurrent_delta_rule",
     "fused_recurrent_gated_delta_rule",
     "fused_recurrent_gla",
+    "fused_recurrent_kda",
     "fused_recurrent_lightning_attn",
     "fused_recurrent_retention",
     "fused_recurrent_simple_gla",

@@ -10,6 +10,7 @@ from .calling.drop_in_channels import chunk_kda as chunk_kda
 from .calling.drop_in_recurrent import fused_recurrent_delta_rule as fused_recurrent_delta_rule
 from .calling.drop_in_recurrent import fused_recurrent_gated_delta_rule as fused_recurrent_gated_delta_rule
 from .calling.drop_in_recurrent import fused_recurrent_gla as fused_recurrent_gla
+from .calling.drop_in_recurrent import fused_recurrent_kda as fused_recurrent_kda
 from .calling.drop_in_recurrent import fused_recurrent_lightning_attn as fused_recurrent_lightning_attn
 from .calling.drop_in_recurrent import fused_recurrent_retention as fused_recurrent_retention
 from .calling.drop_in_recurrent import fused_recurrent_simple_gla as fused_recurrent_simple_gla

@@ -16,6 +16,12 @@ CASES = {
     "simple_gla": (runner.fused_recurrent_simple_gla, {}, {}),
     "linear_attn": (runner.fused_recurrent_simple_gla, {}, {}),
     "gla": (runner.fused_recurrent_gla, {}, {"g": "gk"}),
+    "kda_core": (runner.fused_recurrent_kda, {}, {}),
+    "kda": (
+        runner.fused_recurrent_kda,
+        dict(use_qk_l2norm_in_kernel=True, use_gate_in_kernel=True, use_beta_sigmoid_in_kernel=True),
+        {"a": "g", "b": "beta"},
+    ),
     "retention": (runner.fused_recurrent_retention, {}, {"g_gamma": None}),
     "lightning": (runner.fused_recurrent_lightning_attn, {"layer_idx": 1, "num_layers": 4}, {"g_gamma": None}),
 }
@@ -114,6 +120,8 @@ FLA = {
     "fused_recurrent_simple_gla": "q k v g g_gamma scale initial_state output_final_state reverse state_v_first "
     "cu_seqlens",
     "fused_recurrent_gla": "q k v gk gv scale initial_state output_final_state reverse state_v_first cu_seqlens",
+    "fused_recurrent_kda": "q k v g beta A_log dt_bias scale initial_state output_final_state use_qk_l2norm_in_kernel "
+    "use_gate_in_kernel use_beta_sigmoid_in_kernel allow_neg_eigval lower_bound state_v_first cu_seqlens",
     "fused_recurrent_retention": "q k v scale initial_state output_final_state reverse state_v_first cu_seqlens",
     "fused_recurrent_lightning_attn": "q k v layer_idx num_layers scale initial_state output_final_state reverse "
     "cu_seqlens",

@@ -4,6 +4,8 @@ Arguments and results are as for drop_in.chunk_gated_delta_rule, but for g [B, T
 compute in its kernels (norms, gate, sigmoid) is in the graph, with its gradients; what it is given already is not.
 """
 
+from collections.abc import Mapping
+
 import torch
 
 from .drop_in import call, fail, refuse
@@ -74,21 +76,37 @@ def chunk_kda(
     )  # fmt: skip
     refuse(chunk_kda, others)
     check_gate(use_gate_in_kernel, safe_gate, lower_bound, A_log, dt_bias)
+    constants = gate_constants(g, A_log, dt_bias) if use_gate_in_kernel else {}
+    return kda(
+        q, k, v, g, beta, scale, initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu,
+        chunk_size, use_qk_l2norm_in_kernel, use_beta_sigmoid_in_kernel, constants, lower_bound,
+    )  # fmt: skip
+
+
+def kda(
+    q, k, v, g, beta, scale, initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, chunk_size,
+    norms: bool, sigmoid: bool, constants: Mapping, lower_bound: float | None, mode: str = "auto",
+) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
+    """One call of kda or kda_bounded, from after those of its first stages that the caller stands in for.
+
+    norms, sigmoid: whether the graph normalises q and k, and takes the sigmoid of beta. constants: of the gate; without
+    them g is the log decay itself.
+    """
     tensors, given = dict(q=q, k=k, v=v), []
-    if not use_qk_l2norm_in_kernel:
+    if not norms:
         given += [("qnorm", "q"), ("knorm", "k")]
-    tensors["b" if use_beta_sigmoid_in_kernel else "beta"] = beta
-    if not use_beta_sigmoid_in_kernel:
+    tensors["b" if sigmoid else "beta"] = beta
+    if not sigmoid:
         given.append(("beta", "beta"))
-    if use_gate_in_kernel:
-        tensors["a"], wide = g, gate_constants(g, A_log, dt_bias)
+    wide = constants or dict(g=g)
+    if constants:
+        tensors["a"] = g
     else:
-        wide = dict(g=g)
         given.append(("gate", "g"))
     pipeline, params = ("kda", {}) if lower_bound is None else ("kda_bounded", dict(bound=lower_bound))
     return call(
         pipeline, tensors, wide, scale, initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu,
-        chunk_size, tuple(given), **params,
+        chunk_size, tuple(given), mode, **params,
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import torch
 
 from ...stages._slopes import lightning_slopes, retention_slopes
 from .drop_in import call, fail, gate, refuse
+from .drop_in_channels import check_gate, gate_constants, kda
 from .drop_in_slopes import check_layer, slopes
 
 CHUNK = 64
@@ -35,8 +36,8 @@ def fused_recurrent_gated_delta_rule(
     refuse(fused_recurrent_gated_delta_rule, {**others, "gk": gk, "gv": gv})
     normed, tensors = "_l2norm" if use_qk_l2norm_in_kernel else "", dict(q=q, k=k, v=v, beta=strengths(v, beta))
     return call(
-        f"gated_delta{normed}" if g is not None else f"delta_rule{normed}", tensors, {} if g is None else dict(g=g), scale, initial_state,
-        output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, CHUNK, mode="recurrent",
+        f"gated_delta{normed}" if g is not None else f"delta_rule{normed}", tensors, {} if g is None else dict(g=g),
+        scale, initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, CHUNK, mode="recurrent",
     )  # fmt: skip
 
 
@@ -155,6 +156,37 @@ def fused_recurrent_lightning_attn(
     return call(
         "lightning", dict(q=q, k=k, v=v), dict(g_gamma=g_gamma), scale, initial_state, output_final_state,
         state_v_first, cu_seqlens, cu_seqlens_cpu, CHUNK, mode="recurrent",
+    )  # fmt: skip
+
+
+def fused_recurrent_kda(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    A_log: torch.Tensor | None = None,
+    dt_bias: torch.Tensor | None = None,
+    scale: float | None = None,
+    initial_state: torch.Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    use_gate_in_kernel: bool = False,
+    use_beta_sigmoid_in_kernel: bool = False,
+    allow_neg_eigval: bool = False,
+    lower_bound: float | None = None,
+    state_v_first: bool = False,
+    cu_seqlens: torch.Tensor | None = None,
+    cu_seqlens_cpu: torch.Tensor | None = None,
+    **others,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Kimi Delta Attention; see drop_in_channels.chunk_kda."""
+    refuse(fused_recurrent_kda, {**others, "allow_neg_eigval": allow_neg_eigval})
+    check_gate(use_gate_in_kernel, False, lower_bound, A_log, dt_bias)
+    constants = gate_constants(g, A_log, dt_bias) if use_gate_in_kernel else {}
+    return kda(
+        q, k, v, g, beta, scale, initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, CHUNK,
+        use_qk_l2norm_in_kernel, use_beta_sigmoid_in_kernel, constants, lower_bound, mode="recurrent",
     )  # fmt: skip
 
 

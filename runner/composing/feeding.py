@@ -50,16 +50,19 @@ def in_chunks(stage: Stage) -> bool:
 
 
 def ways_to_feed(
-    stage: Stage, candidates: Callable[[Port], Sequence[Found]], roles_agree: bool
+    stage: Stage, candidates: Callable[[Port], Sequence[Found]], roles_agree: bool, since: int
 ) -> Iterator[tuple[dict[str, Found | None], Bindings, Roles]]:
-    """Every choice of one candidate a port, optional ports also without one, in a fixed order."""
+    """Every choice of one candidate a port, optional ports also without one, in a fixed order.
+
+    since: one value at least was born in this round or later; the other choices were met before.
+    """
     ports = stage.contract.inputs
     pools = {name: [each for each in candidates(port) if plausible(port, each.value)] for name, port in ports.items()}
     optional = [name for name, port in ports.items() if port.optional]
     for present in product((True, False), repeat=len(optional)):
         absent = {name for name, there in zip(optional, present) if not there}
         if all(pools[name] for name in ports if name not in absent):
-            yield from fed(stage, pools, absent, roles_agree)
+            yield from fed(stage, pools, absent, roles_agree, since)
 
 
 def plausible(port: Port, value: Value) -> bool:
@@ -67,13 +70,16 @@ def plausible(port: Port, value: Value) -> bool:
     return len(port.axes) == len(value.axes) and port.dtype == value.dtype and (port.unit is None) == (value.unit is None)
 
 
-def fed(stage: Stage, pools, absent: set[str], roles_agree: bool) -> Iterator:
+def fed(stage: Stage, pools, absent: set[str], roles_agree: bool, since: int) -> Iterator:
     start = Bindings()
     for name, (port, present, missing) in stage.contract.presence.items():
         start.variables[name] = missing if port in absent else present
     ports = [name for name in stage.contract.inputs if name not in absent]
+    last_new = max((at for at, name in enumerate(ports) if any(x.born >= since for x in pools[name])), default=-1)
 
-    def rest(at: int, bound: dict, bindings: Bindings, roles: Roles) -> Iterator:
+    def rest(at: int, bound: dict, bindings: Bindings, roles: Roles, new: bool) -> Iterator:
+        if not new and at > last_new:
+            return
         if at == len(ports):
             yield {name: bound.get(name) for name in stage.contract.inputs}, bindings, roles
             return
@@ -85,9 +91,9 @@ def fed(stage: Stage, pools, absent: set[str], roles_agree: bool) -> Iterator:
                 continue
             trial = Bindings(*map(dict, (getattr(bindings, each.name) for each in fields(Bindings))))
             if fits(name, port, found.value, trial):
-                yield from rest(at + 1, {**bound, name: found}, trial, more or {})
+                yield from rest(at + 1, {**bound, name: found}, trial, more or {}, new or found.born >= since)
 
-    yield from rest(0, {}, start, {})
+    yield from rest(0, {}, start, {}, False)
 
 
 def fits(name: str, port: Port, value: Value, bindings: Bindings) -> bool:

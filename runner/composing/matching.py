@@ -1,6 +1,7 @@
 """Which of a definition's values a stage's output is."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 
@@ -10,6 +11,8 @@ from .readings import Reading
 from .tiny_case import TinyCase
 
 TOLERANCE = 1e-9
+STATES = ("state/chunk_entry", "state/sequence_end")
+"""Units of values that claim to be a state of the definition."""
 
 
 def same(x: torch.Tensor, y: torch.Tensor) -> bool:
@@ -23,6 +26,14 @@ def proportional(x: torch.Tensor, y: torch.Tensor) -> bool:
     return factor != 0 and same(x, factor * y)
 
 
+@dataclass(frozen=True)
+class Match:
+    """words: what a value is to the reading, to stand before the reading's text; empty where it is the reading."""
+
+    reading: Reading
+    words: str
+
+
 class Truths:
     """What the definition says of a value, by its axes and unit."""
 
@@ -33,17 +44,24 @@ class Truths:
 
     def reading(self, value: Value, x: torch.Tensor) -> Reading | None:
         """The reading that is this value, or whose logarithm it is where its unit says so; a direct one first."""
+        match = self.match(value, x)
+        return match.reading if match else None
+
+    def match(self, value: Value, x: torch.Tensor) -> "Match | None":
         rows = self.by_token(value, x)
         if rows is None:
             return None
         axes = inner(map(str, value.axes))
-        wanted = [rows, rows.exp(), rows.exp2()] if (value.unit or "").startswith("log_decay/") else [rows]
+        forms = {"": rows}
+        if (value.unit or "").startswith("log_decay/"):
+            forms |= {"the natural logarithm of ": rows.exp(), "the base-2 logarithm of ": rows.exp2()}
         matches = [
-            reading
+            Match(reading, words)
+            for words, form in forms.items()
             for reading, known in self.case.known
-            if reading.axes == axes and any(same(each, known) for each in wanted)
+            if reading.axes == axes and same(form, known)
         ]
-        return min(matches, key=lambda reading: not reading.direct, default=None)
+        return min(matches, key=lambda match: not match.reading.direct, default=None)
 
     def by_token(self, value: Value, x: torch.Tensor) -> torch.Tensor | None:
         """[B, T, heads, inner axes...], as the definition's evaluation lays values out; None for what has no such
@@ -68,21 +86,23 @@ class Truths:
         return x.expand(sizes.get("B", 1), sizes.get("T", 1), *x.shape[2:])
 
     def is_state(self, value: Value, x: torch.Tensor) -> bool | None:
-        """Whether a value that claims to be a state is one of the definition's, up to a factor; None if it claims
-        nothing."""
-        truths = {"state/chunk_entry": self.chunk_entries, "state/sequence_end": self.case.ends}.get(value.unit)
-        if truths is None:
-            return None
-        return any(proportional(x, each) for each in self.laid_out(truths, value))
+        """Whether a value that claims to be a state is one of the definition's; None if it claims nothing."""
+        return self.state(value, x) is not None if value.unit in STATES else None
 
-    def laid_out(self, states: Mapping[str, torch.Tensor], value: Value) -> list[torch.Tensor]:
+    def state(self, value: Value, x: torch.Tensor) -> str | None:
+        """The name of the definition's state that a value is, up to a factor and a transposition."""
+        truths = {"state/chunk_entry": self.chunk_entries, "state/sequence_end": self.case.ends}[value.unit]
+        laid_out = self.laid_out(truths, value)
+        return next((name for name, each in laid_out.items() if proportional(x, each)), None)
+
+    def laid_out(self, states: Mapping[str, torch.Tensor], value: Value) -> dict[str, torch.Tensor]:
         """The states that have the value's axes, in the value's order."""
-        own, found = [axis for axis in map(str, value.axes) if axis not in ("B", "N", "NT") and axis not in HEADS], []
+        own, found = [axis for axis in map(str, value.axes) if axis not in ("B", "N", "NT") and axis not in HEADS], {}
         for name, x in states.items():
             axes = list(self.case.readings.state_axes[name])
             if sorted(axes) == sorted(own) and len(set(axes)) == len(axes):
                 lead = x.dim() - len(axes)
-                found.append(x.permute([*range(lead), *(lead + axes.index(axis) for axis in own)]))
+                found[name] = x.permute([*range(lead), *(lead + axes.index(axis) for axis in own)])
         return found
 
     def outputs_of(self, value: Value, x: torch.Tensor) -> list[str]:

@@ -73,7 +73,8 @@ class Search:
 
     def apply(self, stage: Stage) -> None:
         old = [each for each in self.found if each.born < self.round]
-        for bound, bindings, roles in ways_to_feed(stage, lambda port: self.pool(stage, port, old), self.level.roles):
+        pool = lambda port: self.pool(stage, port, old)  # noqa: E731
+        for bound, bindings, roles in ways_to_feed(stage, pool, self.level.roles, self.round - 1):
             for params in self.param_choices(stage):
                 key = (stage.name, tuple(each and each.id for each in bound.values()), tuple(params.items()))
                 if key not in self.tried and self.steps < MOST_STEPS:
@@ -147,6 +148,9 @@ class Search:
 
     def is_direct(self, reading, trusted: bool) -> bool:
         return trusted or (reading is not None and reading.direct)
+
+    def outputs_of(self, found: Found) -> list[str]:
+        return self.truths.outputs_of(found.value, found.x)
 
     def add(self, value: Value, x, known: bool, direct: bool, step: Step | None = None, roles=None) -> Found:
         """The value that this is: one found before, or a new one."""

@@ -212,7 +212,8 @@ RECURRENCE = Table(
         **{name: key for name, key in PIPELINE.keys.items() if name != "stages"},
         "name": replace(PIPELINE.keys["name"], required=False),
         "definition": replace(PIPELINE.keys["definition"], required=True),
-        "outputs": Key("what a call returns, each with the value of the definition that it is", Named(NAME)),
+        "outputs": replace(PIPELINE.keys["outputs"], required=False),
     }
 )
-"""What ``chunkwise new`` starts from: a pipeline whose stages are still to be found."""
+"""What ``chunkwise new`` starts from: a pipeline whose stages, and with them the sources of its outputs, are still to be
+found."""

@@ -1,0 +1,92 @@
+"""The road from a definition to a pipeline: readings, a search level by level, the smallest graph that is confirmed."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import islice, product
+
+import torch
+
+from ..definition.evaluate import threads_for
+from ..diagnostics.errors import ChunkwiseError
+from ..loading.load_spec import parse_spec
+from ..loading.spec import PipelineSpec
+from ..stage_files.stage_library import Stage
+from .confirm import Confirmation, confirm, gradients_missing
+from .feeding import Found, Step
+from .readings import given_outputs, read_definition
+from .search import LEVELS, Search
+from .smallest import smallest_graphs
+from .tiny_case import TinyCase, tiny_case
+from .writing import pipeline_text
+
+MOST_GRAPHS = 12
+"""Graphs of one level that are held against the definition, at most."""
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A pipeline that is its definition. text: the file. without_gradient: inputs that no stage has a gradient for."""
+
+    text: str
+    spec: PipelineSpec
+    confirmation: Confirmation
+    level: str
+    tried: int
+    without_gradient: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NotComposed:
+    """What was searched in vain, level by level. refused: graphs that looked right on the tiny case, with why not."""
+
+    case: TinyCase
+    searches: tuple[Search, ...]
+    refused: tuple[str, ...]
+
+
+def compose(
+    spec: PipelineSpec, stages: Mapping[str, Stage], path: str, progress: Callable[[str], None] = str
+) -> Composed | NotComposed:
+    """path: the file that the text is for. Raises ChunkwiseError for a definition that does not fit."""
+    with threads_for(0, torch.device("cpu")):  # the case is tiny: threads would only wait for each other
+        return searched(spec, stages, path, progress)
+
+
+def searched(spec: PipelineSpec, stages: Mapping[str, Stage], path: str, progress) -> Composed | NotComposed:
+    readings = read_definition(spec)
+    case = tiny_case(spec, readings, list(spec.outputs) or given_outputs(readings.original))
+    searches, refused = [], []
+    for level in LEVELS:
+        search = Search(case, stages, level, progress)
+        search.run()
+        searches.append(search)
+        for goals, steps in islice(graphs(search), MOST_GRAPHS):
+            found = held_against(spec, stages, search, goals, steps, path, progress)
+            if isinstance(found, Composed):
+                return found
+            refused.append(found)
+    return NotComposed(case, tuple(searches), tuple(refused))
+
+
+def graphs(search: Search):
+    """(goals, steps) for every choice of values that are the outputs, the smallest graphs of each."""
+    outputs = search.case.outputs
+    reached = {name: [each for each in search.found if name in search.outputs_of(each)] for name in outputs}
+    for choice in product(*reached.values()):
+        goals = dict(zip(outputs, choice))
+        for steps in smallest_graphs(list(goals.values())):
+            yield goals, steps
+
+
+def held_against(spec, stages, search: Search, goals: Mapping[str, Found], steps: list[Step], path: str, progress):
+    """The graph as a pipeline that is its definition; or what speaks against it."""
+    text = pipeline_text(spec, steps, goals, search.truths)
+    try:
+        written = parse_spec(text, path)
+        confirmation = confirm(written, stages, progress)
+    except ChunkwiseError as error:
+        return error.diagnostics[0].message
+    if confirmation.why:
+        return confirmation.why
+    missing = tuple(gradients_missing(written, confirmation))
+    return Composed(text, written, confirmation, search.level.name, search.steps, missing)

@@ -1,0 +1,115 @@
+"""What of a definition a search has reached, and what not: its prepared values, decays, states and outputs."""
+
+from collections.abc import Iterator
+
+import torch
+
+from ..expression import Binary, Call, Name, Node, Unary, names_in
+from ..expression.tree import children
+from .feeding import Found
+from .matching import STATES, same
+from .readings import TRANSPARENT, Reading
+from .search import Search
+
+
+class Reached:
+    """Answers for one search. by_node: the reading of a tree's node. assigned: name -> its tree, where it depends on
+    no state."""
+
+    def __init__(self, search: Search):
+        self.search, self.case = search, search.case
+        readings, definition = self.case.readings, self.case.readings.original
+        self.by_node = {id(each.node): each for each in readings.values}
+        self.rows = {each.id: rows for each, rows in self.case.known}
+        recurrent = {id(each.node) for each in readings.values if each.recurrent}
+        lines = (*definition.let, *definition.step)
+        self.assigned = {each.target.id: each.value for each in lines if id(each.value) not in recurrent}
+        self.found = [(each, search.truths.by_token(each.value, each.x)) for each in search.found]
+
+    def value(self, node: Node) -> Found | None:
+        """The first found value that is the node's."""
+        reading = self.by_node.get(id(node))
+        if reading is None or reading.id not in self.rows or reading.recurrent:
+            return None
+        return next((each for each, rows in self.found if self.has_axes(each, reading) and is_it(rows, self.rows[reading.id])), None)
+
+    def has_axes(self, found: Found, reading: Reading) -> bool:
+        return found.value.unit is None or found.value.unit.startswith(("log_decay/ln", "decay/"))
+
+    def log_of(self, rows: torch.Tensor) -> Found | None:
+        """The found value that is the logarithm of a decay, or a sum of it inside chunks."""
+        for each, own in self.found:
+            unit = each.value.unit or ""
+            if own is not None and unit.startswith("log_decay/ln") and is_it(own.exp(), rows):
+                return each
+        return None
+
+    def state(self, name: str) -> Found | None:
+        """The state as it enters each chunk, exactly."""
+        truths = self.search.truths
+        for each in self.search.found:
+            if each.value.unit == STATES[0]:
+                own = truths.laid_out(truths.chunk_entries, each.value).get(name)
+                if own is not None and same(each.x, own):
+                    return each
+        return None
+
+    def output(self, name: str) -> Found | None:
+        return next((each for each in self.search.found if name in self.search.outputs_of(each)), None)
+
+    def unserved(self, names: frozenset[str]) -> Reading | None:
+        """The first value that a recurrent line of these targets reads and no stage gives, the innermost of it."""
+        for each in self.case.readings.original.step:
+            reading = self.by_node.get(id(each.value))
+            if each.target.id in names and reading is not None and reading.recurrent:
+                for node in self.direct(each.value):
+                    if (missing := self.innermost(node)) is not None:
+                        return missing
+        return None
+
+    def direct(self, node: Node) -> Iterator[Node]:
+        """The largest parts that depend on no state."""
+        for child in children(node):
+            reading = self.by_node.get(id(child))
+            if reading is not None and reading.recurrent:
+                yield from self.direct(child)
+            elif reading is not None:
+                yield child
+
+    def innermost(self, node: Node) -> Reading | None:
+        reading = self.by_node.get(id(node))
+        if reading is None or self.value(node) is not None:
+            return None
+        if isinstance(node, Name):
+            return self.innermost(self.assigned[node.id]) if node.id in self.assigned else None
+        if transparent(node):
+            return next((found for child in children(node) if (found := self.innermost(child)) is not None), None)
+        return reading
+
+
+def is_it(rows: torch.Tensor | None, known: torch.Tensor) -> bool:
+    return rows is not None and same(rows, known)
+
+
+def transparent(node: Node) -> bool:
+    """Whether a stage that takes the parts can be as good as one that takes the whole: a product, a logarithm."""
+    match node:
+        case Unary() | Binary(op="*" | "/" | "@"):
+            return True
+        case Call(function=function):
+            return function.id in TRANSPARENT
+    return False
+
+
+def names_of_state(search: Search, state: str) -> frozenset[str]:
+    """The names that a state's next value is made of, through any number of lines and tokens."""
+    return depends_on(search, frozenset([state]))
+
+
+def depends_on(search: Search, names: frozenset[str]) -> frozenset[str]:
+    lines = search.case.readings.original.step
+    while True:
+        more = names.union(*(names_in(each.value) for each in lines if each.target.id in names))
+        if more == names:
+            return names
+        names = more

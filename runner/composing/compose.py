@@ -85,7 +85,8 @@ def held_against(spec, stages, search: Search, goals: Mapping[str, Found], steps
         written = parse_spec(text, path)
         confirmation = confirm(written, stages, progress)
     except ChunkwiseError as error:
-        return error.diagnostics[0].message
+        first = error.diagnostics[0]
+        return f"{first.message}: {first.label}" if first.label else first.message
     if confirmation.why:
         return confirmation.why
     missing = tuple(gradients_missing(written, confirmation))

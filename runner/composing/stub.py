@@ -44,7 +44,8 @@ def stub_of(missing: Missing, pipeline: str, taken: Sequence[str]) -> Stub:
     body = Body(missing)
     lines = body.value_lines() if missing.kind == "value" else body.loop_lines()
     name = stage_name(missing, pipeline, taken)
-    axes = used_names(lines, [*body.axes, "B", "T", "C", "N"])
+    assigned = {line.partition(" = ")[0] for line in lines}
+    axes = [axis for axis in used_names(lines, [*body.axes, "B", "T", "C", "N"]) if axis not in assigned]
     if missing.kind != "value" and "C" not in axes:
         axes.append("C")
     params = tuple(used_names(lines, list(missing.case.params)))
@@ -83,6 +84,11 @@ class Body:
     @property
     def reached(self):
         return self.missing.reached
+
+    @property
+    def head(self) -> str | None:
+        """The head axis that values are repeated for."""
+        return next((axis for port in self.missing.outputs.values() for axis in port.axes if axis in HEADS), None)
 
     @property
     def axes(self) -> list[str]:
@@ -131,7 +137,7 @@ class Body:
             spec = self.missing.case.spec.inputs.get(value.name)
             optional = spec is not None and spec.optional
             self.ports[name] = Port(" ".join(map(str, value.axes)), value.dtype, unit=value.unit, optional=optional)
-            self.setup += laid_out(name, tuple(map(str, value.axes)), self.missing.case.head)
+            self.setup += laid_out(name, tuple(map(str, value.axes)), self.head)
             self.streams[name] = f"{name}_t" if "T" in value.axes else name
         return name
 
@@ -143,7 +149,8 @@ class Body:
         starts = self.starts(states, writer)
         entering = {state: f"entering_{state}" if len(states) > 1 else "entering" for state in states}
         reads = [f"{self.streams[name]} = {name}[:, t]" for name, port in self.ports.items() if "T" in port.axes]
-        lines = list(self.setup)
+        stream = next((name for name, port in self.ports.items() if "T" in port.axes), None)
+        lines = [*self.setup, *([f"T = {stream}.shape[1]"] if stream else [])]
         if missing.kind == "state":
             lines += [*starts, *(f"{entering[state]} = []" for state in states)]
             first = [f"    {entering[state]}.append({python(state)})" for state in states]

@@ -11,13 +11,14 @@ from ..composing.stub import Stub, stub_of
 from ..composing.with_stubs import compose_with_stubs
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic, by_place, quoted
+from ..expression import names_in
 from ..loading.check_expressions import expression_errors
 from ..loading.load_spec import read_recurrence
 from ..loading.spec import PipelineSpec
 from ..loading.spec_keys import NAME as NAMES
 from ..reporting.outcome import Outcome, Progress
 from ..stage_files.stage_library import find_stages
-from ..verification.oracle import definition_errors
+from ..verification.oracle import definition_errors, parsed
 from ._options import stage_folders
 
 NAME = "new"
@@ -78,9 +79,20 @@ def refuse_file(path: Path, force: bool) -> None:
 def read(source: str, name: str) -> PipelineSpec:
     """The file under its new name. Raises ChunkwiseError with everything that is wrong with its definition."""
     spec = replace(read_recurrence(source), name=name)
-    if found := [*expression_errors(spec), *definition_errors(spec)]:
+    if found := [*expression_errors(spec), *(definition_errors(spec) or unread_inputs(spec))]:
         raise ChunkwiseError(*by_place(found))
     return spec
+
+
+def unread_inputs(spec: PipelineSpec) -> list[Diagnostic]:
+    definition = parsed(spec)
+    values = [each.value for each in (*definition.let, *definition.step, *definition.states.values())]
+    read = frozenset().union(*map(names_in, values)) | {each.condition.id for each in definition.step if each.condition}
+    return [
+        Diagnostic(codes.UNUSED_INPUT, f"the definition never reads the input {name}", each.mark, help="remove it")
+        for name, each in spec.inputs.items()
+        if name not in read
+    ]
 
 
 def write(path: Path, text: str) -> None:

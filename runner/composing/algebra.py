@@ -26,7 +26,7 @@ TOKEN = 3
 @dataclass(frozen=True)
 class Algebra:
     """Of one state. affine: its step is affine in it. decay: the value that it decays by; None for none or unknown.
-    correction: what the write takes off: "none", "delta", or "other". before: outputs that read it before a write."""
+    correction: what the write takes off: "none", "delta", "decoupled" (read at another vector than it writes at), "other". before: outputs that read it before a write."""
 
     state: str
     affine: bool
@@ -40,13 +40,15 @@ class Algebra:
     def words(self) -> str:
         """One line for a reader."""
         if not self.affine:
-            return f"{self.state}: its step is not affine in it"
+            return f"{self.state}: its step is not affine in it, so that no chunk can be summed up before it is known"
         written = {
             "none": "a write does not read the state",
             "delta": "a write takes off what the state holds at its key (delta rule)",
+            "decoupled": "a write takes off what the state holds at another vector than its key",
             "other": "a step multiplies the state by a matrix that is no decay with a delta correction",
         }[self.correction]
-        read = f"; {', '.join(self.before)} read before a write" if self.before else "; read after the write"
+        names = " and ".join(self.before)
+        read = f"; {names} computed before it is written" if self.before else "; read after it is written"
         return f"{self.state}: {self.decay_words}; {written}{read}"
 
     @property
@@ -70,9 +72,11 @@ def of_state(case: TinyCase, state: str) -> Algebra:
     for rank, correction in ((0, "none"), (1, "delta")):
         for reading, rows in decays(case):
             factor = rows[0, TOKEN] if rows is not None else torch.ones(())
-            if any(fits(A, factor, rank) for A in sides):
+            rest = next((rest for A in sides if (rest := beside(A, factor, rank)) is not None), None)
+            if rest is not None:
                 fixed = rows is not None and bool((rows == rows[:1, :1]).all())
-                return Algebra(state, True, reading, rows, fixed, correction, before)
+                coupled = bool(((rest - rest.mT).abs() <= 1e-7).all())
+                return Algebra(state, True, reading, rows, fixed, correction if coupled else "decoupled", before)
     return Algebra(state, True, None, None, False, "other", before)
 
 
@@ -152,18 +156,16 @@ def decays(case: TinyCase) -> Iterator[tuple[Reading | None, torch.Tensor | None
             yield reading, rows
 
 
-def fits(A: torch.Tensor, factor: torch.Tensor, rank: int) -> bool:
-    """Whether A is diag(factor), times (I - a matrix of the rank) on either side."""
+def beside(A: torch.Tensor, factor: torch.Tensor, rank: int) -> torch.Tensor | None:
+    """R of the rank with A = (I + R) diag(factor) or diag(factor) (I + R), if there is one."""
     n = A.shape[-1]
     if factor.dim() == 2 and factor.shape[-1] != n:
-        return False
+        return None
     d = factor.reshape(*factor.shape, *[1] * (2 - factor.dim())).expand(A.shape[0], n)
-    eye = torch.eye(n, dtype=A.dtype)
-    for rest in (A / d[:, None, :] - eye, A / d[:, :, None] - eye):
-        values = torch.linalg.svdvals(rest)
-        if bool((values[:, rank:] <= 1e-7).all()) and (rank == 0 or n > 1):
-            return True
-    return False
+    for rest in (A / d[:, None, :] - torch.eye(n, dtype=A.dtype), A / d[:, :, None] - torch.eye(n, dtype=A.dtype)):
+        if rank < n and bool((torch.linalg.svdvals(rest)[:, rank:] <= 1e-7).all()):
+            return rest
+    return None
 
 
 def read_before(case: TinyCase, state: str) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...stages._contract import F32, IO, Port
+from ..definition.types import HEADS
 from ..diagnostics import codes
 from ..diagnostics.errors import Diagnostic, Note
 from ..diagnostics.marks import Mark
@@ -93,7 +94,7 @@ def missing_state(facts: tuple[Algebra, ...], reached: Reached) -> Missing | Non
         own, more = case.readings.state_axes[name], "" if len(states) == 1 else f"_{name}"
         outputs[f"h{more}"] = Port(" ".join(["B", "NT", *heads, *own]), IO, unit=STATES[0])
         outputs[f"final_state{more}"] = Port(" ".join(["N", *heads, *own]), F32, unit=STATES[1])
-    line = next(each for each in definition.step if each.target.id == states[0])
+    line = next(each for each in reversed(definition.step) if each.target.id == states[0])
     text = " and ".join(states)
     return Missing("state", text, line.line.where, states, outputs, facts, reached)
 
@@ -106,13 +107,16 @@ def missing_value(value, facts: tuple[Algebra, ...], reached: Reached) -> Missin
 def lanes_of(node: Node, reached: Reached) -> list[str]:
     """The leading axes of a value: what its inputs have of B and T, and their one head axis, or the op's."""
     case = reached.case
+    if reached.by_node[id(node)].recurrent:
+        return ["B", "T", *([case.head] if case.head else [])]
     axes = [case.values[name].axes for name in inputs_of(node, reached)]
-    heads = {axis for each in axes for axis in each if axis in ("HV", "HQ", "H", "G")}
+    heads = {axis for each in axes for axis in each if axis in HEADS}
     lanes = [axis for axis in ("B", "T") if any(axis in each for each in axes)]
     return lanes + ([next(iter(heads)) if len(heads) == 1 else case.head] if heads else [])
 
 
 def inputs_of(node: Node, reached: Reached) -> list[str]:
+    """The inputs of the file that a value is made of."""
     found = {}
     for name in sorted(names_in(node)):
         if name in reached.assigned:
@@ -127,10 +131,12 @@ def missing_output(facts: tuple[Algebra, ...], reached: Reached) -> Missing | No
     for name in case.outputs:
         if reached.output(name) is not None:
             continue
+        line = next(each for each in reversed(definition.step) if each.target.id == name)
+        if reached.needs_no_state(line.value):
+            return missing_value(reached.by_node[id(line.value)], facts, reached)
         names = depends_on(reached.search, frozenset([name]))
         if (value := reached.unserved(names)) is not None:
             return missing_value(value, facts, reached)
-        line = [each for each in definition.step if each.target.id == name][-1]
         states = [state for state in case.readings.state_axes if state in names]
         ports = {"h" if len(states) == 1 else f"h_{state}": (state, reached.state(state)) for state in states}
         outputs = {name: Port(" ".join(case.output_axes[name]))}

@@ -11,6 +11,8 @@ from .matching import STATES, same
 from .readings import TRANSPARENT, Reading
 from .search import Search
 
+LINEAR = "decay/linear/token"
+
 
 class Reached:
     """Answers for one search. by_node: the reading of a tree's node. assigned: name -> its tree, where it depends on
@@ -26,15 +28,13 @@ class Reached:
         self.assigned = {each.target.id: each.value for each in lines if id(each.value) not in recurrent}
         self.found = [(each, search.truths.by_token(each.value, each.x)) for each in search.found]
 
-    def value(self, node: Node) -> Found | None:
-        """The first found value that is the node's."""
+    def value(self, node: Node, recurrent: bool = False) -> Found | None:
+        """The first found value that is the node's. recurrent: it may depend on a state."""
         reading = self.by_node.get(id(node))
-        if reading is None or reading.id not in self.rows or reading.recurrent:
+        if reading is None or reading.id not in self.rows or (reading.recurrent and not recurrent):
             return None
-        return next((each for each, rows in self.found if self.has_axes(each, reading) and is_it(rows, self.rows[reading.id])), None)
-
-    def has_axes(self, found: Found, reading: Reading) -> bool:
-        return found.value.unit is None or found.value.unit.startswith(("log_decay/ln", "decay/"))
+        known = self.rows[reading.id]
+        return next((each for each, rows in self.found if by_token(each) and is_it(rows, known)), None)
 
     def log_of(self, rows: torch.Tensor) -> Found | None:
         """The found value that is the logarithm of a decay, or a sum of it inside chunks."""
@@ -82,9 +82,23 @@ class Reached:
             return None
         if isinstance(node, Name):
             return self.innermost(self.assigned[node.id]) if node.id in self.assigned else None
-        if transparent(node):
-            return next((found for child in children(node) if (found := self.innermost(child)) is not None), None)
-        return reading
+        if not transparent(node):
+            return reading
+        missing = next((found for child in children(node) if (found := self.innermost(child)) is not None), None)
+        return reading if missing and isinstance(node, Binary) and node.op == "/" else missing
+
+    def needs_no_state(self, node: Node) -> bool:
+        """Whether a value can be made token by token of values that were found."""
+        if self.value(node, recurrent=True) is not None:
+            return True
+        if isinstance(node, Name):
+            return node.id not in self.case.readings.value_axes or node.id in self.assigned
+        return all(self.needs_no_state(child) for child in children(node))
+
+
+def by_token(found: Found) -> bool:
+    """Whether a value is a plain one, or a decay as it stands in a definition: no sum inside chunks."""
+    return found.value.unit is None or found.value.unit in ("log_decay/ln/token", "log_decay/ln/slope", LINEAR)
 
 
 def is_it(rows: torch.Tensor | None, known: torch.Tensor) -> bool:
@@ -101,12 +115,8 @@ def transparent(node: Node) -> bool:
     return False
 
 
-def names_of_state(search: Search, state: str) -> frozenset[str]:
-    """The names that a state's next value is made of, through any number of lines and tokens."""
-    return depends_on(search, frozenset([state]))
-
-
 def depends_on(search: Search, names: frozenset[str]) -> frozenset[str]:
+    """The names that values are made of, through any number of lines and tokens."""
     lines = search.case.readings.original.step
     while True:
         more = names.union(*(names_in(each.value) for each in lines if each.target.id in names))

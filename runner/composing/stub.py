@@ -113,8 +113,8 @@ class Body:
         reading = reached.by_node.get(id(node))
         if reading is None:
             return None
-        found = reached.value(node) if node is not missing.node else None
-        if found is not None and (missing.kind != "value" or found.value.producer is None):
+        found = reached.value(node, recurrent=missing.kind == "value")
+        if found is not None and (missing.kind != "value" or found.value.producer is None or reading.recurrent):
             name = self.port_of(node, found)
             return Text(self.streams[name] if per_token else name, reading.axes)
         if isinstance(node, Name):

@@ -25,8 +25,12 @@ TOKEN = 3
 
 @dataclass(frozen=True)
 class Algebra:
-    """Of one state. affine: its step is affine in it. decay: the value that it decays by; None for none or unknown.
-    correction: what the write takes off: "none", "delta", "decoupled" (read at another vector than it writes at), "other". before: outputs that read it before a write."""
+    """Of one state. affine: its step is affine in it. decay: the value that it decays by, and that value [B, T, heads,
+    channels]; None for no decay, or one that was not found.
+
+    correction: what a write takes off: none, delta (what the state holds at its key), decoupled (at another vector),
+    other (the step is no decay with such a correction). before: outputs that are computed before it is written.
+    """
 
     state: str
     affine: bool
@@ -56,7 +60,9 @@ class Algebra:
         if self.decay is None:
             return "no decay" if self.correction != "other" else "decay unknown"
         per = "channel" if self.decay.axes else "head"
-        return f"decay {self.decay.text}, one for each {per}" + (", the same at every token" if self.fixed else " and token")
+        return f"decay {self.decay.text}, one for each {per}" + (
+            ", the same at every token" if self.fixed else " and token"
+        )
 
 
 def algebra(case: TinyCase) -> list[Algebra]:
@@ -68,7 +74,9 @@ def of_state(case: TinyCase, state: str) -> Algebra:
     step = probed(case, state)
     if step is None:
         return Algebra(state, False, None, None, False, "other", before)
-    sides = [A for A in (one_sided(step, side) for side in range(len(case.readings.state_axes[state]))) if A is not None]
+    sides = [
+        A for A in (one_sided(step, side) for side in range(len(case.readings.state_axes[state]))) if A is not None
+    ]
     for rank, correction in ((0, "none"), (1, "delta")):
         for reading, rows in decays(case):
             factor = rows[0, TOKEN] if rows is not None else torch.ones(())
@@ -108,7 +116,9 @@ def after_one_step(case: TinyCase, state: str, given: torch.Tensor) -> torch.Ten
         declared[f"#{name}"] = ("N", *heads, *axes)
         entering = case.entries[name][0, TOKEN]
         entering = entering if heads else entering[0]
-        inputs[f"#{name}"] = (given if heads else given[:, 0]) if name == state else entering.expand(count, *entering.shape)
+        inputs[f"#{name}"] = (
+            (given if heads else given[:, 0]) if name == state else entering.expand(count, *entering.shape)
+        )
         initial[name] = Initial(Name(f"#{name}", 0, 0), definition.states[name].line)
     last = {"#end": Final(Name(state, 0, 0), definition.states[state].line)}
     found = evaluate(

@@ -11,6 +11,7 @@ from ..diagnostics.errors import ChunkwiseError
 from ..loading.load_spec import parse_spec
 from ..loading.spec import PipelineSpec
 from ..stage_files.stage_library import Stage
+from .algebra import algebra
 from .confirm import Confirmation, confirm, gradients_missing
 from .feeding import Found, Step
 from .readings import given_outputs, read_definition
@@ -55,13 +56,14 @@ def compose(
 def searched(spec: PipelineSpec, stages: Mapping[str, Stage], path: str, progress) -> Composed | NotComposed:
     readings = read_definition(spec)
     case = tiny_case(spec, readings, list(spec.outputs) or given_outputs(readings.original))
+    facts = [each.words for each in algebra(case)]
     searches, refused = [], []
     for level in LEVELS:
         search = Search(case, stages, level, progress)
         search.run()
         searches.append(search)
         for goals, steps in islice(graphs(search), MOST_GRAPHS):
-            found = held_against(spec, stages, search, goals, steps, path, progress)
+            found = held_against(spec, stages, search, goals, steps, facts, path, progress)
             if isinstance(found, Composed):
                 return found
             refused.append(found)
@@ -78,9 +80,18 @@ def graphs(search: Search):
             yield goals, steps
 
 
-def held_against(spec, stages, search: Search, goals: Mapping[str, Found], steps: list[Step], path: str, progress):
+def held_against(
+    spec: PipelineSpec,
+    stages: Mapping[str, Stage],
+    search: Search,
+    goals: Mapping[str, Found],
+    steps: list[Step],
+    facts: list[str],
+    path: str,
+    progress: Callable[[str], None],
+) -> Composed | str:
     """The graph as a pipeline that is its definition; or what speaks against it."""
-    text = pipeline_text(spec, steps, goals, search.truths)
+    text = pipeline_text(spec, steps, goals, search.truths, facts)
     try:
         written = parse_spec(text, path)
         confirmation = confirm(written, stages, progress)

@@ -67,7 +67,9 @@ def ways_to_feed(
 
 def plausible(port: Port, value: Value) -> bool:
     """What can be said without the other ports."""
-    return len(port.axes) == len(value.axes) and port.dtype == value.dtype and (port.unit is None) == (value.unit is None)
+    return (
+        len(port.axes) == len(value.axes) and port.dtype == value.dtype and (port.unit is None) == (value.unit is None)
+    )
 
 
 def fed(stage: Stage, pools, absent: set[str], roles_agree: bool, since: int) -> Iterator:

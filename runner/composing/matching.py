@@ -17,7 +17,9 @@ STATES = ("state/chunk_entry", "state/sequence_end")
 
 def same(x: torch.Tensor, y: torch.Tensor) -> bool:
     """Equal but for rounding in float64."""
-    return x.shape == y.shape and bool((x - y).abs().max() <= TOLERANCE * (y.abs().max() + 1e-300)) if x.numel() else True
+    return (
+        x.shape == y.shape and bool((x - y).abs().max() <= TOLERANCE * (y.abs().max() + 1e-300)) if x.numel() else True
+    )
 
 
 def proportional(x: torch.Tensor, y: torch.Tensor) -> bool:

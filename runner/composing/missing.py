@@ -47,11 +47,7 @@ def missing_stage(found: NotComposed) -> Missing | None:
     """None where every output is reached and what was found was refused."""
     case, reached = found.case, Reached(found.searches[1])
     facts = tuple(algebra(case))
-    return (
-        missing_decay(facts, reached)
-        or missing_state(facts, reached)
-        or missing_output(facts, reached)
-    )
+    return missing_decay(facts, reached) or missing_state(facts, reached) or missing_output(facts, reached)
 
 
 def missing_decay(facts: tuple[Algebra, ...], reached: Reached) -> Missing | None:
@@ -63,9 +59,7 @@ def missing_decay(facts: tuple[Algebra, ...], reached: Reached) -> Missing | Non
             text = each.decay.line.text[node.start : node.end]
             port = decay_port(each, reached)
             name = text if exponent else f"log({text})"
-            return Missing(
-                "value", name, each.decay.mark, (), {"g": port}, facts, reached, node, log=not exponent
-            )
+            return Missing("value", name, each.decay.mark, (), {"g": port}, facts, reached, node, log=not exponent)
     return None
 
 
@@ -81,7 +75,9 @@ def decay_port(fact: Algebra, reached: Reached) -> Port:
 
 def missing_state(facts: tuple[Algebra, ...], reached: Reached) -> Missing | None:
     case, definition = reached.case, reached.case.readings.original
-    finals = {each.state.id for name, each in definition.finals.items() if name in case.outputs and not reached.output(name)}
+    finals = {
+        each.state.id for name, each in definition.finals.items() if name in case.outputs and not reached.output(name)
+    }
     states = tuple(name for name in case.readings.state_axes if reached.state(name) is None or name in finals)
     if not states:
         return None

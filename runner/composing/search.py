@@ -49,7 +49,9 @@ LEVELS = (
 class Search:
     """One level's search. found: every value, inputs first."""
 
-    def __init__(self, case: TinyCase, stages: Mapping[str, Stage], level: Level, progress: Callable[[str], None] = str):
+    def __init__(
+        self, case: TinyCase, stages: Mapping[str, Stage], level: Level, progress: Callable[[str], None] = str
+    ):
         self.case, self.stages, self.level, self.progress = case, stages, level, progress
         self.truths = Truths(case)
         self.found: list[Found] = []

@@ -1,4 +1,4 @@
-"""A pipeline with stages that are still to be written: one after the other, until the definition can be made of them."""
+"""A pipeline with stages that are still to be written: one after another, until they make the definition."""
 
 import tempfile
 from collections.abc import Callable, Sequence

@@ -130,6 +130,4 @@ def plain(text: str) -> str:
 
 
 def commented(lines: Sequence[str], indent: str) -> list[str]:
-    return [
-        f"{indent}# {part}" for line in lines for part in textwrap.wrap(line, WIDTH - len(indent) - 2) or [""]
-    ]
+    return [f"{indent}# {part}" for line in lines for part in textwrap.wrap(line, WIDTH - len(indent) - 2) or [""]]

@@ -215,5 +215,4 @@ RECURRENCE = Table(
         "outputs": replace(PIPELINE.keys["outputs"], required=False),
     }
 )
-"""What ``chunkwise new`` starts from: a pipeline whose stages, and with them the sources of its outputs, are still to be
-found."""
+"""What ``chunkwise new`` starts from: a pipeline whose stages, and so its outputs' sources, are still to be found."""

@@ -12,7 +12,7 @@ from ..definition import Definition, typecheck
 from ..definition.block import Assignment
 from ..definition.problems import Line
 from ..diagnostics.marks import Mark
-from ..expression import Binary, Call, Name, Node, Unary, names_in, walk
+from ..expression import Binary, Call, Name, Node, Number, Unary, names_in, walk
 from ..expression.tree import children
 from ..loading.spec import PipelineSpec
 from ..verification.oracle import declared_axes, defaults, parsed
@@ -48,12 +48,12 @@ class Reading:
 class Readings:
     """definition: the file's, with a line before each of its lines for every reading in it, and one per state for its
     value before the step (``entry``). values: in the order of the text, inputs first met included. constants: texts
-    of its expressions over params and axes alone."""
+    of its expressions over params and axes alone, and whether the recurrence reads them."""
 
     original: Definition
     definition: Definition
     values: tuple[Reading, ...]
-    constants: tuple[str, ...]
+    constants: Mapping[str, bool]
     state_axes: Mapping[str, tuple[str, ...]]
     value_axes: Mapping[str, tuple[str, ...]]
 
@@ -75,7 +75,7 @@ def read_definition(spec: PipelineSpec) -> Readings:
         extended, declared_axes(spec), tuple(spec.axes), tuple(spec.params), optional, tuple(defaults(spec))
     )
     values = tuple(reader.readings(types.values))
-    return Readings(definition, extended, values, tuple(reader.texts), types.states, types.values)
+    return Readings(definition, extended, values, reader.constant_texts(), types.states, types.values)
 
 
 def axis_names(spec: PipelineSpec) -> set[str]:
@@ -90,7 +90,7 @@ class Reader:
         self.recurrent, self.assigned = set(definition.states), {}
         self.found: list[tuple[Node, Line, str | None, bool]] = []
         self.direct: set[int] = set()
-        self.texts = dict[str, None]()
+        self.texts: list[tuple[int, str]] = []
 
     def with_snapshots(self, statement: Assignment) -> Iterator[Assignment]:
         value, line = statement.value, statement.line
@@ -116,10 +116,19 @@ class Reader:
         return not names_in(node).isdisjoint(self.recurrent)
 
     def keep_text(self, root: Node, node: Node, line: Line) -> None:
-        """The text of a constant that is no part of a larger one."""
-        part_of = (each for each in walk(root) if node in children(each))
-        if not any(self.is_constant(each) for each in part_of):
-            self.texts[line.text[node.start : node.end]] = None
+        """The text of a constant that is no part of a larger one; of a divisor, what it multiplies by."""
+        around = next((each for each in walk(root) if any(child is node for child in children(each))), None)
+        if around is None or not self.is_constant(around):
+            text = line.text[node.start : node.end]
+            divides = isinstance(around, Binary) and around.op == "/" and around.right is node
+            divisor = text if isinstance(node, Name | Number | Call) else f"({text})"
+            self.texts.append((id(node), f"1 / {divisor}" if divides else text))
+
+    def constant_texts(self) -> dict[str, bool]:
+        found = {}
+        for node, text in self.texts:
+            found[text] = found.get(text, False) or node in self.direct
+        return found
 
     def visit(self, node: Node) -> None:
         for child in children(node):
@@ -130,9 +139,9 @@ class Reader:
 
     def read(self, node: Node) -> None:
         """Mark a value that depends on no state, and what it is a product or an exponential of."""
+        self.direct.add(id(node))
         if self.is_constant(node):
             return
-        self.direct.add(id(node))
         match node:
             case Name(id=name) if name in self.assigned:
                 self.read(self.assigned[name])

@@ -92,9 +92,11 @@ class Search:
 
     def param_choices(self, stage: Stage) -> Iterator[dict[str, str]]:
         """Each param at its default, or at a number of the definition that differs from it."""
-        choices = []
+        choices, read = [], self.case.readings.constants
         for name, default in stage.contract.params.items():
             texts = [text for text, number in self.case.numbers.items() if number != default]
+            if in_chunks(stage) and self.level.direct:
+                texts = [text for text in texts if read.get(text, True)]
             choices.append([(name, text) for text in ([] if default is None else [None]) + texts])
         for chosen in product(*choices):
             yield {name: text for name, text in chosen if text is not None}
@@ -160,7 +162,7 @@ class Search:
         group = self.groups.setdefault((value.axes, value.dtype, value.unit, laws), [])
         for each in group:
             if same(each.x, x):
-                if step is not None and each.ways and made_of_earlier(step, each):
+                if step is not None and each.ways and not leads_back(step, each):
                     each.ways.append(step)
                     self.loosen(each, roles)
                 return each
@@ -176,9 +178,17 @@ class Search:
             found.roles, found.born = kept, self.round
 
 
-def made_of_earlier(step: Step, found: Found) -> bool:
-    """Whether no way through a step leads back to the value."""
-    return all(each is None or each.id < found.id for each in step.inputs.values())
+def leads_back(step: Step, found: Found) -> bool:
+    """Whether a value is made, in some way, of what a step that gives it once more reads."""
+    seen, todo = set(), [each for each in step.inputs.values() if each]
+    while todo:
+        at = todo.pop()
+        if at is found:
+            return True
+        if at.id not in seen:
+            seen.add(at.id)
+            todo += [each for way in at.ways for each in way.inputs.values() if each]
+    return False
 
 
 NOWHERE = Mark("", 1, 1, 1, 1)

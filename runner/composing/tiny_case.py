@@ -4,7 +4,7 @@ Two values that agree here are taken for one. Params differ from their defaults,
 taken for a param that happens to have its value.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -121,7 +121,7 @@ def axes_of(output: str, readings: Readings, sizes: Mapping[str, int]) -> tuple[
     return ("B", "T", *heads, *readings.value_axes[output])
 
 
-def numbers_of(texts: Sequence[str], names: Mapping[str, float]) -> dict[str, float]:
+def numbers_of(texts: Collection[str], names: Mapping[str, float]) -> dict[str, float]:
     found = {"1": 1.0}
     for text in texts:
         try:

@@ -24,7 +24,8 @@ def pipeline_text(
     sources = {value.id: value.value.name for value in leaves(steps, goals)}
     for step in steps:
         for port, value in step.outputs.items():
-            sources.setdefault(value.id, f"{ids[step.id]}.{port}")
+            if step in value.ways:
+                sources.setdefault(value.id, f"{ids[step.id]}.{port}")
     read = {each.id for step in steps for each in step.inputs.values() if each} | {each.id for each in goals.values()}
     lines = [*commented(notes, ""), "stages:"]
     wide, long = max(map(len, ids.values())), max(len(step.stage.name) for step in steps)
@@ -98,17 +99,23 @@ def target_of(value: Found, truths: Truths) -> str | None:
 
 def stage_line(step: Step, id: str, sources: Mapping[int, str], wide: int, long: int) -> str:
     edges = ", ".join(f"{port}: {sources[value.id]}" for port, value in step.inputs.items() if value)
-    bound = ", ".join(f"{name}: {text}" for name, text in step.params.items())
+    bound = ", ".join(f"{name}: {in_flow(text)}" for name, text in step.params.items())
     params = f", with: {{{bound}}}" if bound else ""
     return f"  {id + ':':{wide + 1}} {{use: {step.stage.name + ',':{long + 1}} in: {{{edges}}}{params}}}"
 
 
+def in_flow(text: str) -> str:
+    """A text as an entry of a flow mapping: in quotes where YAML would read it otherwise."""
+    return f'"{text}"' if set(text) & set(",:#{}[]&*!|>%@`'") - {"*"} or text.startswith(("*", "-")) else text
+
+
 def reasons(step: Step, read: set[int], goals: Mapping[str, Found], truths: Truths) -> list[str]:
     """What each output that is read stands for."""
+    meanings = {
+        port: meaning(step, port, value, goals, truths) for port, value in step.outputs.items() if value.id in read
+    }
     return [
-        f"{port}: {meaning(step, port, value, goals, truths)}"
-        for port, value in step.outputs.items()
-        if value.id in read
+        words if words.startswith((f"{port} ", f"{port}[")) else f"{port}: {words}" for port, words in meanings.items()
     ]
 
 

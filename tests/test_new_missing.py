@@ -1,0 +1,225 @@
+"""What ``chunkwise new`` says where no stages will do, and the stages that ``--stub`` writes in their place."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from chunkwise.runner.composing.algebra import algebra
+from chunkwise.runner.composing.readings import given_outputs, read_definition
+from chunkwise.runner.composing.tiny_case import tiny_case
+from chunkwise.runner.composing.torch_text import Text, Writer
+from chunkwise.runner.definition import Line, evaluate, parse_definition, typecheck
+from chunkwise.runner.definition.functions import FUNCTIONS
+from chunkwise.runner.expression import parse_expression
+from chunkwise.runner.loading.load_spec import parse_spec
+from chunkwise.runner.loading.spec_keys import RECURRENCE
+
+from .test_new import BETA, G_K, SIZES, STATE, G, chunkwise, here, text_of
+
+__all__ = ["chunkwise", "here"]
+
+BEFORE = text_of(G + STATE, ["o = scale * (q @ S)", "S = exp(g) * S + outer(k, v)"])
+
+
+def test_an_output_that_nothing_reads(chunkwise):
+    Path("a.yaml").write_text(BEFORE)
+    code, out, err = chunkwise("new", "fresh", "--from", "a.yaml")
+    assert (code, out) == (1, "") and not Path("fresh.yaml").exists()
+    assert (
+        err.strip()
+        == """\
+error[CW805]: no stages read the output o
+  --> a.yaml:14:7
+   |
+14 |     - o = scale * (q @ S)
+   |       ^^^^^^^^^^^^^^^^^^^
+note: S: decay exp(g), one for each head and token; a write does not read the state; o computed before it is written
+note: found: the output final_state, by chunk_local_cumsum, chunk_h
+note: found: S as it enters each chunk, by chunk_local_cumsum, chunk_h
+note: a new stage would need: q [B T H K] io, g [B T HV] f32 log_decay/ln/token, k [B T H K] io, v [B T HV V] io, \
+h [B NT HV K V] io state/chunk_entry, with scale -> o [B T HV V] io
+help: --stub writes that stage with a reference in PyTorch, and the pipeline that uses it"""
+    )
+
+
+def test_a_value_that_nothing_gives(chunkwise):
+    Path("a.yaml").write_text(text_of(STATE, ["S = S + outer(elu(k) + 1, v)", "o = scale * (q @ S)"]))
+    code, _, err = chunkwise("new", "fresh", "--from", "a.yaml")
+    assert code == 1
+    assert (
+        err.strip()
+        == """\
+error[CW805]: no stage gives elu(k) + 1
+  --> a.yaml:13:21
+   |
+13 |     - S = S + outer(elu(k) + 1, v)
+   |                     ^^^^^^^^^^
+note: S: no decay; a write does not read the state; read after it is written
+note: a new stage would need: k [B T H K] io -> y [B T H K] io
+help: --stub writes that stage with a reference in PyTorch, and the pipeline that uses it"""
+    )
+
+
+MISSING = {
+    "a decay that is no exponential": (
+        "  a: B T HV\n" + STATE, ["S = sigmoid(a) * S + outer(k, v)", "o = scale * (q @ S)"],
+        ["no stage gives log(sigmoid(a))", "a [B T HV] io -> g [B T HV] f32 log_decay/ln/token <= 0"],
+        ["fresh_decay"],
+    ),
+    "a decay whose exponent no stage gives": (
+        "  a: B T HV K\n" + STATE, ["S = diag(exp(-softplus(a) / 8)) @ S + outer(k, v)", "o = scale * (q @ S)"],
+        ["no stage gives -softplus(a) / 8", "a [B T HV K] io -> g [B T HV K] f32 log_decay/ln/token <= 0"],
+        ["fresh_decay"],
+    ),
+    "a slope of the model": (
+        "  w: {shape: HV, dtype: f32}\n" + STATE, ["S = exp(-exp(w)) * S + outer(k, v)", "o = scale * (q @ S)"],
+        ["no stage gives -exp(w)", "w [HV] f32 -> g [HV] f32 log_decay/ln/slope <= 0"],
+        ["fresh_decay"],
+    ),
+    "a key with a name": (
+        STATE, ["kn = k / norm(k, axis=K)", "S = S + outer(kn, v)", "o = scale * (q @ S)"],
+        ["no stage gives k / norm(k, axis=K)", "k [B T H K] io -> y [B T H K] io"],
+        ["fresh_kn"],
+    ),
+    "a correction at another vector": (
+        "  p: B T H K\n" + G + BETA + STATE,
+        ["S = exp(g) * S", "S = S + outer(k, beta * (v - p @ S))", "o = scale * (q @ S)"],
+        ["no stages carry the state S", "takes off what the state holds at another vector than its key"],
+        ["fresh_S", "fresh_o"],
+    ),
+    "a step that is not affine": (
+        STATE, ["S = tanh(S + outer(k, v))", "o = scale * (q @ S)"],
+        ["no stages carry the state S", "its step is not affine in it"],
+        ["fresh_S", "fresh_o"],
+    ),
+    "a gate on what is read": (
+        "  z: B T HV V\n" + STATE, ["S = S + outer(k, v)", "o = silu(z) * (q @ S)"],
+        ["no stage gives silu(z) * (q @ S)", "z [B T HV V] io, o [B T HV V] io -> y [B T HV V] io"],
+        ["fresh_o"],
+    ),
+    "a condition": (
+        G.replace("where", "optional: true, where") + STATE,
+        ["o = q @ S", "S = exp(g) * S if g", "S = S + outer(k, v)"],
+        ["no stages read the output o"],
+        ["fresh_o"],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MISSING)
+def test_a_stub_runs_at_once(chunkwise, case):
+    """What is missing is named, with the contract; the stub and the pipeline that uses it pass verify."""
+    inputs, lines, words, names = MISSING[case]
+    text = text_of(inputs, lines)
+    Path("a.yaml").write_text(text)
+    code, _, err = chunkwise("new", "fresh", "--from", "a.yaml")
+    assert code == 1 and all(each in err for each in words), err
+    code, out, err = chunkwise("new", "fresh", "--from", "a.yaml", "--stub", "own")
+    assert code == 0, err
+    assert sorted(path.stem for path in Path("own").glob("*.py")) == sorted(names)
+    assert "next: chunkwise verify fresh.yaml --stages own" in out
+    code, _, err = chunkwise("verify", "fresh.yaml", "--stages", "own", *SIZES, "--dtype", "fp64")
+    assert code == 0, err
+
+
+def test_two_states(chunkwise):
+    """A normaliser beside the state: a stage for it, and one that reads the output from both."""
+    inputs = G.rstrip("\n") + "\n"
+    text = text_of(inputs, ["S = exp(g) * S + outer(k, v)", "z = exp(g) * z + k", "o = (q @ S) / maximum(abs(q @ z), 1)"],
+                   state='"zeros(K, V)", z: zeros(K)', final=None)  # fmt: skip
+    Path("a.yaml").write_text(text)
+    code, out, err = chunkwise("new", "fresh", "--from", "a.yaml", "--stub")
+    assert code == 0, err
+    assert sorted(path.stem for path in Path("fresh_stages").glob("*.py")) == ["fresh_o", "fresh_z"]
+    assert "h_S [B NT HV K V] io state/chunk_entry, h_z [B NT HV K] io state/chunk_entry -> o" in out
+
+
+STUB = '''\
+"""elu(k) + 1, as the definition of fresh has it.
+
+Written by `chunkwise new --stub`: the reference is the definition. Kernels and a vjp may follow.
+"""
+
+import torch
+
+from chunkwise.stages._contract import Contract, Port
+
+CONTRACT = Contract(
+    inputs={
+        "k": Port("B T H K"),
+    },
+    outputs={
+        "y": Port("B T H K"),
+    },
+)
+
+
+def reference(k):
+    """k [B, T, H, K]."""
+    return {"y": torch.nn.functional.elu(k) + 1}
+'''
+
+
+def test_the_stage_that_is_written(chunkwise):
+    Path("a.yaml").write_text(text_of(STATE, ["S = S + outer(elu(k) + 1, v)", "o = scale * (q @ S)"]))
+    assert chunkwise("new", "fresh", "--from", "a.yaml", "--stub")[0] == 0
+    assert Path("fresh_stages/fresh_elu_k_1.py").read_text() == STUB
+    code, _, err = chunkwise("new", "fresh", "--from", "a.yaml", "--stub", "-o", "other.yaml")
+    assert code == 2 and "fresh_elu_k_1.py is there already" in err and not Path("other.yaml").exists()
+
+
+CALLS = {
+    "minimum": "minimum(x, w)", "maximum": "maximum(w, 0.5)", "clamp": "clamp(x, -0.5, w)",
+    "where": "where(x > w, x, 2)", "outer": "outer(x, y)", "diag": "diag(x)", "transpose": "transpose(outer(x, y))",
+    "ones": "x * ones(K)", "zeros": "x + zeros(K)",
+}  # fmt: skip
+EXPRESSIONS = [
+    *(CALLS.get(name, f"{name}(abs(x), axis=K)" if function.rule in ("reduce", "along") else f"{name}(abs(x))")
+      for name, function in FUNCTIONS.items()),
+    "x @ outer(x, y)", "outer(x, y) @ y", "x @ x", "outer(x, y) @ outer(y, x)", "-w * x + w / 2 - x ** 2",
+    "where((x > 0) & (w < 1), w, 1) * x", "w * outer(x, y) - 1", "1 - w", "exp(0.5) * x", "maximum(0.2, x)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", EXPRESSIONS)
+def test_pytorch_that_is_written_is_the_definition(text):
+    declared = {"x": ("B", "T", "HV", "K"), "y": ("B", "T", "HV", "V"), "w": ("B", "T", "HV")}
+    sizes = {"B": 2, "T": 3, "HV": 2, "K": 4, "V": 5}
+    generator = torch.Generator().manual_seed(0)
+    given = {
+        name: torch.randn([sizes[axis] for axis in axes], generator=generator, dtype=torch.float64)
+        for name, axes in declared.items()
+    }
+    definition = parse_definition({"step": [Line(f"r = {text}")]})
+    (right,) = evaluate(definition, given, declared=declared, outputs=["r"], axes=sizes).values()
+    values = {name: Text(name, axes[3:]) for name, axes in declared.items()} | {"K": Text("K", None)}
+    written = Writer(values).text(parse_expression(text))
+    assert written.axes == typecheck(definition, declared, tuple(sizes)).values["r"]
+    got = eval(written.code, {"torch": torch, "like": given["x"], **sizes, **given})
+    assert torch.allclose(got.expand_as(right), right, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("inputs, lines, words", [
+    ("", ["S = S + outer(k, v)", "o = q @ S"],
+     "S: no decay; a write does not read the state; read after it is written"),
+    ("  w: {shape: HV, dtype: f32}\n", ["S = exp(w) * S + outer(k, v)", "o = q @ S"],
+     "S: decay exp(w), one for each head, the same at every token; a write does not read the state; read after it is "
+     "written"),
+    (G_K + BETA, ["S = diag(exp(g)) @ S", "S = S - outer(beta * k, k @ S) + outer(k, v)", "o = q @ S"],
+     "S: decay exp(g), one for each channel and token; a write takes off what the state holds at its key (delta rule); "
+     "read after it is written"),
+    (G, ["S = (diag(ones(K)) - outer(k, q)) @ (exp(g) * S)", "S = S + outer(k, v)", "o = q @ S"],
+     "S: decay exp(g), one for each head and token; a write takes off what the state holds at another vector than its "
+     "key; read after it is written"),
+    ("", ["S = (diag(k) - outer(k, q) + outer(q, k)) @ S", "S = S + outer(k, v)", "o = q @ S"],
+     "S: decay unknown; a step multiplies the state by a matrix that is no decay with a delta correction; read after "
+     "it is written"),
+    ("", ["o = q @ S", "S = S * S + outer(k, v)"],
+     "S: its step is not affine in it, so that no chunk can be summed up before it is known"),
+])  # fmt: skip
+def test_what_a_recurrence_is(inputs, lines, words):
+    spec = parse_spec(text_of(inputs + STATE, lines), "a.yaml", RECURRENCE)
+    readings = read_definition(spec)
+    (fact,) = algebra(tiny_case(spec, readings, given_outputs(readings.original)))
+    assert fact.words == words

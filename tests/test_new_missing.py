@@ -125,9 +125,8 @@ def test_a_stub_runs_at_once(chunkwise, case):
 
 def test_two_states(chunkwise):
     """A normaliser beside the state: a stage for it, and one that reads the output from both."""
-    inputs = G.rstrip("\n") + "\n"
-    text = text_of(inputs, ["S = exp(g) * S + outer(k, v)", "z = exp(g) * z + k", "o = (q @ S) / maximum(abs(q @ z), 1)"],
-                   state='"zeros(K, V)", z: zeros(K)', final=None)  # fmt: skip
+    lines = ["S = exp(g) * S + outer(k, v)", "z = exp(g) * z + k", "o = (q @ S) / maximum(abs(q @ z), 1)"]
+    text = text_of(G, lines, state='"zeros(K, V)", z: zeros(K)', final=None)
     Path("a.yaml").write_text(text)
     code, out, err = chunkwise("new", "fresh", "--from", "a.yaml", "--stub")
     assert code == 0, err

@@ -61,8 +61,8 @@ class Body:
         missing, writer = self.missing, self.writer(per_token=True)
         inside = [line for each in self.needed() for line in self.statement(each, writer)]
         first, before, after, results = self.of_state() if missing.kind == "state" else self.of_output()
-        reads = [f"{self.streams[name]} = {name}[:, t]" for name in self.streams if self.streams[name] != name]
-        stream = next((name for name, port in self.ports.items() if "T" in port.axes), None)
+        reads = [f"{own} = {self.if_given(name, f'{name}[:, t]')}" for name, own in self.streams.items() if own != name]
+        stream = next((name for name, port in self.ports.items() if "T" in port.axes and not port.optional), None)
         length = [f"T = {stream}.shape[1]"] if stream else []
         loop = ["if t % C == 0:", *(f"    {line}" for line in first), *reads, *inside, *after]
         results = ", ".join(f'"{name}": {code}' for name, code in results.items())
@@ -127,7 +127,7 @@ class Body:
             name, axes = self.port_name(node, found), tuple(map(str, found.value.axes))
             self.names[found.id] = name
             self.ports[name] = self.port(found)
-            self.setup += self.laid_out(name, axes)
+            self.setup += [f"{name} = {self.if_given(name, code)}" for code in self.laid_out(name, axes)]
             self.streams[name] = f"{name}_t" if "T" in axes else name
         return self.names[found.id]
 
@@ -147,21 +147,24 @@ class Body:
         return Port(" ".join(map(str, value.axes)), value.dtype, unit=value.unit, optional=optional)
 
     def laid_out(self, name: str, axes: tuple[str, ...]) -> list[str]:
-        """Lines that bring a port to [B, T, heads, inner axes...], its heads repeated for the op's."""
+        """Steps that bring a port to [B, T, heads, inner axes...], its heads repeated for the op's."""
         own = next((axis for axis in axes if axis in HEADS), None)
         order = [axis for axis in ("B", "T", own) if axis in axes]
         order += [axis for axis in axes if axis not in order]
         lines = []
         if tuple(order) != axes:
-            lines.append(f"{name} = {name}.permute({', '.join(str(axes.index(axis)) for axis in order)})")
+            lines.append(f"{name}.permute({', '.join(str(axes.index(axis)) for axis in order)})")
         if self.head and "T" in axes and own is None:
-            lines.append(f"{name} = {name}.unsqueeze({order.index('T') + 1})")
+            lines.append(f"{name}.unsqueeze({order.index('T') + 1})")
         if self.head and own and own != self.head:
-            lines.append(f"{name} = {name}.repeat_interleave({self.head} // {own}, {order.index(own)})")
+            lines.append(f"{name}.repeat_interleave({self.head} // {own}, {order.index(own)})")
             self.repeated[(own, self.head)] = None
         if "T" in axes and "B" not in axes:
-            lines.append(f"{name} = {name}.unsqueeze(0)")
+            lines.append(f"{name}.unsqueeze(0)")
         return lines
+
+    def if_given(self, name: str, code: str) -> str:
+        return f"None if {name} is None else {code}" if self.ports[name].optional else code
 
     def needed(self) -> list[Assignment]:
         """The recurrent lines that lead to what is missing, in the file's order."""

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from ...stages._contract import F32, Port
 from ..definition import evaluate
 from ..definition.block import Final, Initial
-from ..expression import Name, names_in
+from ..expression import Call, Name, Node, names_in
 from ..verification.oracle import declared_axes, defaults
 from .readings import Reading
 from .tiny_case import TinyCase
@@ -63,6 +64,24 @@ class Algebra:
         return f"decay {self.decay.text}, one for each {per}" + (
             ", the same at every token" if self.fixed else " and token"
         )
+
+
+def exponent(fact: Algebra) -> tuple[Node, bool]:
+    """The expression of a decay's logarithm, or that of the decay, and True, where it is no exponential."""
+    node = fact.decay.node
+    if isinstance(node, Call) and node.function.id == "exp":
+        return node.args[0], False
+    return node, True
+
+
+def decay_port(fact: Algebra, case: TinyCase) -> Port:
+    """What a stage that gives a decay's logarithm has as its output."""
+    heads = [case.head] if case.head else []
+    law = "<= 0" if bool((fact.decay_rows <= 1).all()) else None
+    slope = fact.fixed and not fact.decay.axes
+    lanes = [] if slope else ["B", "T"]
+    unit = "log_decay/ln/slope" if slope else "log_decay/ln/token"
+    return Port(" ".join([*lanes, *heads, *fact.decay.axes]), F32, unit=unit, where=law)
 
 
 def algebra(case: TinyCase) -> list[Algebra]:

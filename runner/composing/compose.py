@@ -1,6 +1,6 @@
 """The road from a definition to a pipeline: readings, a search level by level, the smallest graph that is confirmed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
 
@@ -11,9 +11,11 @@ from ..diagnostics.errors import ChunkwiseError
 from ..loading.load_spec import parse_spec
 from ..loading.spec import PipelineSpec
 from ..stage_files.stage_library import Stage
-from .algebra import algebra
+from .algebra import Algebra, algebra
 from .confirm import Confirmation, confirm, gradients_missing
+from .edge_expression import expression_leaves
 from .feeding import Found, Step
+from .reached import Reached
 from .readings import given_outputs, read_definition
 from .search import LEVELS, Search
 from .smallest import smallest_graphs
@@ -56,18 +58,30 @@ def compose(
 def searched(spec: PipelineSpec, stages: Mapping[str, Stage], path: str, progress) -> Composed | NotComposed:
     readings = read_definition(spec)
     case = tiny_case(spec, readings, list(spec.outputs) or given_outputs(readings.original))
-    facts = [each.words for each in algebra(case)]
+    facts = algebra(case)
     searches, refused = [], []
-    for level in LEVELS:
-        search = Search(case, stages, level, progress)
+    for search in attempts(case, stages, facts, searches, progress):
         search.run()
         searches.append(search)
         for goals, steps in islice(graphs(search), MOST_GRAPHS):
-            found = held_against(spec, stages, search, goals, steps, facts, path, progress)
+            found = held_against(spec, stages, search, goals, steps, [each.words for each in facts], path, progress)
             if isinstance(found, Composed):
                 return found
             refused.append(found)
     return NotComposed(case, tuple(searches), tuple(refused))
+
+
+def attempts(case: TinyCase, stages, facts: Sequence[Algebra], before: list[Search], progress) -> Iterator[Search]:
+    """Searches in the order in which they are to be run; before: those that were. First with stages alone, then with
+    expressions in edges for what no stage gives, last with other states than the definition's."""
+    strict, known, free = LEVELS
+    yield Search(case, stages, strict, progress)
+    yield Search(case, stages, known, progress)
+    leaves = expression_leaves(Reached(before[-1]), facts)
+    if leaves:
+        yield Search(case, stages, strict, progress, leaves)
+        yield Search(case, stages, known, progress, leaves)
+    yield Search(case, stages, free, progress)
 
 
 def graphs(search: Search):

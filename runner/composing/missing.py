@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ...stages._contract import F32, IO, Port
-from ..definition.types import HEADS
 from ..diagnostics import codes
 from ..diagnostics.errors import Diagnostic, Note
 from ..diagnostics.marks import Mark
-from ..expression import Call, Node, names_in
-from .algebra import Algebra, algebra
+from ..expression import Node
+from .algebra import Algebra, algebra, decay_port, exponent
 from .compose import NotComposed
 from .feeding import Found
 from .matching import STATES
@@ -53,24 +52,12 @@ def missing_stage(found: NotComposed) -> Missing | None:
 def missing_decay(facts: tuple[Algebra, ...], reached: Reached) -> Missing | None:
     for each in facts:
         if each.decay is not None and reached.log_of(each.decay_rows) is None:
-            node = each.decay.node
-            exponent = isinstance(node, Call) and node.function.id == "exp"
-            node = node.args[0] if exponent else node
+            node, log = exponent(each)
             text = each.decay.line.text[node.start : node.end]
-            port = decay_port(each, reached)
-            name = text if exponent else f"log({text})"
-            return Missing("value", name, each.decay.mark, (), {"g": port}, facts, reached, node, log=not exponent)
+            outputs = {"g": decay_port(each, reached.case)}
+            name = f"log({text})" if log else text
+            return Missing("value", name, each.decay.mark, (), outputs, facts, reached, node, log)
     return None
-
-
-def decay_port(fact: Algebra, reached: Reached) -> Port:
-    case = reached.case
-    heads = [case.head] if case.head else []
-    law = "<= 0" if bool((fact.decay_rows <= 1).all()) else None
-    slope = fact.fixed and not fact.decay.axes
-    lanes = [] if slope else ["B", "T"]
-    unit = "log_decay/ln/slope" if slope else "log_decay/ln/token"
-    return Port(" ".join([*lanes, *heads, *fact.decay.axes]), F32, unit=unit, where=law)
 
 
 def missing_state(facts: tuple[Algebra, ...], reached: Reached) -> Missing | None:
@@ -82,7 +69,7 @@ def missing_state(facts: tuple[Algebra, ...], reached: Reached) -> Missing | Non
     if not states:
         return None
     names = depends_on(reached.search, frozenset(states))
-    if (value := reached.unserved(names)) is not None:
+    if (value := next(reached.unserved(names), None)) is not None:
         return missing_value(value, facts, reached)
     outputs = {}
     heads = [case.head] if case.head else []
@@ -96,30 +83,8 @@ def missing_state(facts: tuple[Algebra, ...], reached: Reached) -> Missing | Non
 
 
 def missing_value(value, facts: tuple[Algebra, ...], reached: Reached) -> Missing:
-    port = Port(" ".join([*lanes_of(value.node, reached), *value.axes]))
+    port = Port(" ".join([*reached.lanes(value.node), *value.axes]))
     return Missing("value", value.text, value.mark, (), {"y": port}, facts, reached, value.node)
-
-
-def lanes_of(node: Node, reached: Reached) -> list[str]:
-    """The leading axes of a value: what its inputs have of B and T, and their one head axis, or the op's."""
-    case = reached.case
-    if reached.by_node[id(node)].recurrent:
-        return ["B", "T", *([case.head] if case.head else [])]
-    axes = [case.values[name].axes for name in inputs_of(node, reached)]
-    heads = {axis for each in axes for axis in each if axis in HEADS}
-    lanes = [axis for axis in ("B", "T") if any(axis in each for each in axes)]
-    return lanes + ([next(iter(heads)) if len(heads) == 1 else case.head] if heads else [])
-
-
-def inputs_of(node: Node, reached: Reached) -> list[str]:
-    """The inputs of the file that a value is made of."""
-    found = {}
-    for name in sorted(names_in(node)):
-        if name in reached.assigned:
-            found |= dict.fromkeys(inputs_of(reached.assigned[name], reached))
-        elif name in reached.case.values:
-            found[name] = None
-    return list(found)
 
 
 def missing_output(facts: tuple[Algebra, ...], reached: Reached) -> Missing | None:
@@ -131,7 +96,7 @@ def missing_output(facts: tuple[Algebra, ...], reached: Reached) -> Missing | No
         if reached.needs_no_state(line.value):
             return missing_value(reached.by_node[id(line.value)], facts, reached)
         names = depends_on(reached.search, frozenset([name]))
-        if (value := reached.unserved(names)) is not None:
+        if (value := next(reached.unserved(names), None)) is not None:
             return missing_value(value, facts, reached)
         states = [state for state in case.readings.state_axes if state in names]
         ports = {"h" if len(states) == 1 else f"h_{state}": (state, reached.state(state)) for state in states}

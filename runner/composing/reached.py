@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
+from ..definition.types import HEADS
 from ..expression import Binary, Call, Name, Node, Unary, names_in
 from ..expression.tree import children
 from .feeding import Found
@@ -57,15 +58,13 @@ class Reached:
     def output(self, name: str) -> Found | None:
         return next((each for each in self.search.found if name in self.search.outputs_of(each)), None)
 
-    def unserved(self, names: frozenset[str]) -> Reading | None:
-        """The first value that a recurrent line of these targets reads and no stage gives, the innermost of it."""
+    def unserved(self, names: frozenset[str]) -> Iterator[Reading]:
+        """The values that recurrent lines of these targets read and no stage gives, the innermost of each."""
         for each in self.case.readings.original.step:
             reading = self.by_node.get(id(each.value))
             if each.target.id in names and reading is not None and reading.recurrent:
-                for node in self.direct(each.value):
-                    if (missing := self.innermost(node)) is not None:
-                        return missing
-        return None
+                found = (self.innermost(node) for node in self.direct(each.value))
+                yield from (missing for missing in found if missing is not None)
 
     def direct(self, node: Node) -> Iterator[Node]:
         """The largest parts that depend on no state."""
@@ -94,6 +93,26 @@ class Reached:
         if isinstance(node, Name):
             return node.id not in self.case.readings.value_axes or node.id in self.assigned
         return all(self.needs_no_state(child) for child in children(node))
+
+    def lanes(self, node: Node) -> list[str]:
+        """The leading axes of a value: what its inputs have of B and T, and their one head axis, or the op's."""
+        own = [self.case.head] if self.case.head else []
+        if self.by_node[id(node)].recurrent:
+            return ["B", "T", *own]
+        axes = [self.case.values[name].axes for name in self.inputs_of(node)]
+        heads = {axis for each in axes for axis in each if axis in HEADS}
+        lanes = [axis for axis in ("B", "T") if any(axis in each for each in axes)]
+        return lanes + ([next(iter(heads))] if len(heads) == 1 else own if heads else [])
+
+    def inputs_of(self, node: Node) -> list[str]:
+        """The inputs of the file that a value is made of."""
+        found = {}
+        for name in sorted(names_in(node)):
+            if name in self.assigned:
+                found |= dict.fromkeys(self.inputs_of(self.assigned[name]))
+            elif name in self.case.values:
+                found[name] = None
+        return list(found)
 
 
 def by_token(found: Found) -> bool:

@@ -50,8 +50,14 @@ class Search:
     """One level's search. found: every value, inputs first."""
 
     def __init__(
-        self, case: TinyCase, stages: Mapping[str, Stage], level: Level, progress: Callable[[str], None] = str
+        self,
+        case: TinyCase,
+        stages: Mapping[str, Stage],
+        level: Level,
+        progress: Callable[[str], None] = str,
+        leaves: Sequence[tuple[Value, torch.Tensor]] = (),
     ):
+        """leaves: values beside the inputs that an edge can say."""
         self.case, self.stages, self.level, self.progress = case, stages, level, progress
         self.truths = Truths(case)
         self.found: list[Found] = []
@@ -61,6 +67,8 @@ class Search:
         for name, value in case.values.items():
             reading = self.truths.reading(value, case.inputs[name])
             self.add(value, case.inputs[name], known=True, direct=reading is None or reading.direct)
+        for value, x in leaves:
+            self.add(value, x, known=True, direct=True)
 
     def run(self) -> None:
         """Until no stage gives anything new."""

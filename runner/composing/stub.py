@@ -34,6 +34,7 @@ class Stub:
 
 def port_words(port: Port) -> str:
     parts = [f"[{port.shape}]", port.dtype, *([port.unit] if port.unit else []), *([port.where] if port.where else [])]
+    parts += ["optional"] if port.optional else []
     return " ".join(parts)
 
 

@@ -21,7 +21,7 @@ def pipeline_text(
 ) -> str:
     """The file's own text under its new name, then stages and outputs. notes: lines to stand before the stages."""
     ids = stage_ids(spec, steps, truths)
-    sources = {value.id: value.value.name for value in leaves(steps, goals)}
+    sources = {value.id: in_flow(value.value.name) for value in leaves(steps, goals)}
     for step in steps:
         for port, value in step.outputs.items():
             if step in value.ways:

@@ -10,6 +10,7 @@ import torch
 
 from ...stages import _laws
 from ...stages._contract import IO, Port
+from ..definition.types import HEADS
 from ..diagnostics.errors import ChunkwiseError
 from ..expression import Name, Node, walk
 from ..graphs.build_graph import term
@@ -17,6 +18,7 @@ from ..graphs.graph import Value
 from ..loading.load_spec import parse_spec
 from .algebra import Algebra, decay_port, exponent
 from .reached import Reached, depends_on
+from .writing import head
 
 Leaf = tuple[Value, torch.Tensor]
 
@@ -52,9 +54,8 @@ def add_leaf(leaves: dict[str, Leaf], text: str | None, port: Port, rows: torch.
     x = rows
     for at, axis in enumerate(("B", "T")):
         x = x if axis in port.axes else x.narrow(at, 0, 1)
-    head = next((axis for axis in port.axes if axis in case.sizes and axis == case.head), None)
-    own = next((axis for axis in port.axes if axis in ("H", "HQ", "G", "HV")), None)
-    if own and not head:
+    own = next((axis for axis in port.axes if axis in HEADS), None)
+    if own and own != case.head:
         x = x[:, :, :: case.sizes[case.head] // case.sizes[own]]
     shape = [case.sizes[axis] for axis in port.axes]
     value = Value(text, axes, port.dtype, port.unit, laws, None, text, None)
@@ -81,10 +82,9 @@ def inlined(node: Node, by_node: Mapping, assigned: Mapping[str, Node]) -> str:
 
 def edge_takes(text: str, reached: Reached) -> bool:
     """Whether a pipeline with these inputs and params may have the text in an edge."""
-    head = reached.case.spec.mark.text.split("\noutputs:")[0].rstrip("\n")
     tail = f'stages:\n  reader:\n    use: reader\n    in:\n      x: "{text}"\noutputs: {{y: reader.y}}\n'
     try:
-        parse_spec(f"{head}\n{tail}", "edge")
+        parse_spec(f"{head(reached.case.spec, False)}\n{tail}", "edge")
     except ChunkwiseError:
         return False
     return True

@@ -6,7 +6,11 @@ import pytest
 import torch
 
 from chunkwise.runner.composing.algebra import algebra
+from chunkwise.runner.composing.compose import Composed
+from chunkwise.runner.composing.edge_expression import as_edge_expression, edge_takes
+from chunkwise.runner.composing.reached import Reached
 from chunkwise.runner.composing.readings import given_outputs, read_definition
+from chunkwise.runner.composing.search import LEVELS, Search
 from chunkwise.runner.composing.tiny_case import tiny_case
 from chunkwise.runner.composing.torch_text import Text, Writer
 from chunkwise.runner.definition import Line, evaluate, parse_definition, typecheck
@@ -15,7 +19,7 @@ from chunkwise.runner.expression import parse_expression
 from chunkwise.runner.loading.load_spec import parse_spec
 from chunkwise.runner.loading.spec_keys import RECURRENCE
 
-from .test_new import BETA, G_K, SIZES, STATE, G, chunkwise, here, text_of
+from .support.recurrences import BETA, G_K, SIZES, STATE, G, chunkwise, composed, here, shipped, text_of
 
 __all__ = ["chunkwise", "here"]
 
@@ -44,17 +48,17 @@ help: --stub writes that stage with a reference in PyTorch, and the pipeline tha
 
 
 def test_a_value_that_nothing_gives(chunkwise):
-    Path("a.yaml").write_text(text_of(STATE, ["S = S + outer(elu(k) + 1, v)", "o = scale * (q @ S)"]))
+    Path("a.yaml").write_text(text_of(STATE, ["S = S + outer(k / norm(k, axis=K), v)", "o = scale * (q @ S)"]))
     code, _, err = chunkwise("new", "fresh", "--from", "a.yaml")
     assert code == 1
     assert (
         err.strip()
         == """\
-error[CW805]: no stage gives elu(k) + 1
+error[CW805]: no stage gives k / norm(k, axis=K)
   --> a.yaml:13:21
    |
-13 |     - S = S + outer(elu(k) + 1, v)
-   |                     ^^^^^^^^^^
+13 |     - S = S + outer(k / norm(k, axis=K), v)
+   |                     ^^^^^^^^^^^^^^^^^^^
 note: S: no decay; a write does not read the state; read after it is written
 note: a new stage would need: k [B T H K] io -> y [B T H K] io
 help: --stub writes that stage with a reference in PyTorch, and the pipeline that uses it"""
@@ -63,18 +67,21 @@ help: --stub writes that stage with a reference in PyTorch, and the pipeline tha
 
 MISSING = {
     "a decay that is no exponential": (
-        "  a: B T HV\n" + STATE, ["S = sigmoid(a) * S + outer(k, v)", "o = scale * (q @ S)"],
-        ["no stage gives log(sigmoid(a))", "a [B T HV] io -> g [B T HV] f32 log_decay/ln/token <= 0"],
+        "  a: B T HV K\n" + STATE, ["S = sigmoid(sum(a, axis=K)) * S + outer(k, v)", "o = scale * (q @ S)"],
+        ["no stage gives log(sigmoid(sum(a, axis=K)))", "a [B T HV K] io -> g [B T HV] f32 log_decay/ln/token <= 0"],
         ["fresh_decay"],
     ),
     "a decay whose exponent no stage gives": (
-        "  a: B T HV K\n" + STATE, ["S = diag(exp(-softplus(a) / 8)) @ S + outer(k, v)", "o = scale * (q @ S)"],
-        ["no stage gives -softplus(a) / 8", "a [B T HV K] io -> g [B T HV K] f32 log_decay/ln/token <= 0"],
+        "  a: B T HV K\n" + STATE,
+        ["S = diag(exp(-softplus(a - mean(a, axis=K)))) @ S + outer(k, v)", "o = scale * (q @ S)"],
+        ["no stage gives -softplus(a - mean(a, axis=K))",
+         "a [B T HV K] io -> g [B T HV K] f32 log_decay/ln/token <= 0"],
         ["fresh_decay"],
     ),
     "a slope of the model": (
-        "  w: {shape: HV, dtype: f32}\n" + STATE, ["S = exp(-exp(w)) * S + outer(k, v)", "o = scale * (q @ S)"],
-        ["no stage gives -exp(w)", "w [HV] f32 -> g [HV] f32 log_decay/ln/slope <= 0"],
+        "  w: {shape: HV K, dtype: f32}\n" + STATE,
+        ["S = exp(-exp(mean(w, axis=K))) * S + outer(k, v)", "o = scale * (q @ S)"],
+        ["no stage gives -exp(mean(w, axis=K))", "w [HV K] f32 -> g [HV] f32 log_decay/ln/slope <= 0"],
         ["fresh_decay"],
     ),
     "a key with a name": (
@@ -93,9 +100,9 @@ MISSING = {
         ["no stages carry the state S", "its step is not affine in it"],
         ["fresh_S", "fresh_o"],
     ),
-    "a gate on what is read": (
-        "  z: B T HV V\n" + STATE, ["S = S + outer(k, v)", "o = silu(z) * (q @ S)"],
-        ["no stage gives silu(z) * (q @ S)", "z [B T HV V] io, o [B T HV V] io -> y [B T HV V] io"],
+    "a norm of what is read": (
+        STATE, ["S = S + outer(k, v)", "r = q @ S", "o = r / norm(r, axis=V)"],
+        ["no stage gives r / norm(r, axis=V)", "r [B T HV V] io -> y [B T HV V] io"],
         ["fresh_o"],
     ),
     "a condition": (
@@ -134,8 +141,44 @@ def test_two_states(chunkwise):
     assert "h_S [B NT HV K V] io state/chunk_entry, h_z [B NT HV K] io state/chunk_entry -> o" in out
 
 
+def reached_by_stages(text):
+    spec = parse_spec(text, "a.yaml", RECURRENCE)
+    readings = read_definition(spec)
+    search = Search(tiny_case(spec, readings, given_outputs(readings.original)), shipped(), LEVELS[0])
+    search.run()
+    return Reached(search)
+
+
+FEATURES = text_of(
+    "  a: B T HV\n" + STATE,
+    ["x = elu(k)", "kf = x + 1", "S = exp(-softplus(a) / 8) * S + outer(kf, v)", "o = scale * ((elu(q) + 1) @ S)"],
+)
+
+
+def test_values_as_expressions_over_the_inputs():
+    """What a line has assigned is written out; a plain name is no expression."""
+    reached = reached_by_stages(FEATURES)
+    values = {each.text: as_edge_expression(each.node, reached) for each in reached.case.readings.values}
+    assert values["x + 1"] == "elu(k) + 1"
+    assert values["-softplus(a) / 8"] == "-softplus(a) / 8"
+    assert values["kf"] is None
+
+
+def test_an_edge_takes_what_the_loader_takes():
+    reached = reached_by_stages(FEATURES)
+    assert edge_takes("q", reached)
+    assert not edge_takes("elu(q) +", reached)
+
+
+@pytest.mark.skipif(not edge_takes("elu(q) + 1", reached_by_stages(FEATURES)), reason="edges hold names alone")
+def test_what_no_stage_gives_stands_in_an_edge():
+    found = composed(FEATURES)
+    assert isinstance(found, Composed)
+    assert "k: elu(k) + 1" in found.text and "q: elu(q) + 1" in found.text and "x: -softplus(a) / 8" in found.text
+
+
 STUB = '''\
-"""elu(k) + 1, as the definition of fresh has it.
+"""k / norm(k, axis=K), as the definition of fresh has it.
 
 Written by `chunkwise new --stub`: the reference is the definition. Kernels and a vjp may follow.
 """
@@ -156,16 +199,16 @@ CONTRACT = Contract(
 
 def reference(k):
     """k [B, T, H, K]."""
-    return {"y": torch.nn.functional.elu(k) + 1}
+    return {"y": k / torch.linalg.vector_norm(k, dim=-1)[..., None]}
 '''
 
 
 def test_the_stage_that_is_written(chunkwise):
-    Path("a.yaml").write_text(text_of(STATE, ["S = S + outer(elu(k) + 1, v)", "o = scale * (q @ S)"]))
+    Path("a.yaml").write_text(text_of(STATE, ["S = S + outer(k / norm(k, axis=K), v)", "o = scale * (q @ S)"]))
     assert chunkwise("new", "fresh", "--from", "a.yaml", "--stub")[0] == 0
-    assert Path("fresh_stages/fresh_elu_k_1.py").read_text() == STUB
+    assert Path("fresh_stages/fresh_k_norm_k_axis_K.py").read_text() == STUB
     code, _, err = chunkwise("new", "fresh", "--from", "a.yaml", "--stub", "-o", "other.yaml")
-    assert code == 2 and "fresh_elu_k_1.py is there already" in err and not Path("other.yaml").exists()
+    assert code == 2 and "fresh_k_norm_k_axis_K.py is there already" in err and not Path("other.yaml").exists()
 
 
 CALLS = {

@@ -12,13 +12,13 @@ from ...stages import _laws
 from ...stages._contract import IO, Port
 from ..definition.types import HEADS
 from ..diagnostics.errors import ChunkwiseError
-from ..expression import Name, Node, walk
+from ..expression import Call, Name, Node, walk
 from ..graphs.build_graph import term
 from ..graphs.graph import Value
 from ..loading.load_spec import parse_spec
 from .algebra import Algebra, decay_port, exponent
 from .reached import Reached, depends_on
-from .writing import head
+from .writing import head, plain
 
 Leaf = tuple[Value, torch.Tensor]
 
@@ -59,7 +59,7 @@ def add_leaf(leaves: dict[str, Leaf], text: str | None, port: Port, rows: torch.
         x = x[:, :, :: case.sizes[case.head] // case.sizes[own]]
     shape = [case.sizes[axis] for axis in port.axes]
     value = Value(text, axes, port.dtype, port.unit, laws, None, text, None)
-    leaves[text] = value, x.reshape(shape)
+    leaves.setdefault(text, (value, x.reshape(shape)))
 
 
 def as_edge_expression(node: Node, reached: Reached) -> str | None:
@@ -67,7 +67,7 @@ def as_edge_expression(node: Node, reached: Reached) -> str | None:
     reading = reached.by_node.get(id(node))
     if reading is None or isinstance(node, Name):
         return None
-    return inlined(node, reached.by_node, reached.assigned)
+    return plain(inlined(node, reached.by_node, reached.assigned))
 
 
 def inlined(node: Node, by_node: Mapping, assigned: Mapping[str, Node]) -> str:
@@ -75,7 +75,10 @@ def inlined(node: Node, by_node: Mapping, assigned: Mapping[str, Node]) -> str:
     text, end = "", node.end
     for name in sorted((each for each in walk(node) if isinstance(each, Name)), key=lambda each: -each.start):
         if name.id in assigned:
-            text = f"({inlined(assigned[name.id], by_node, assigned)}){line[name.end : end]}{text}"
+            inside = assigned[name.id]
+            own = plain(inlined(inside, by_node, assigned))
+            own = own if isinstance(inside, Name | Call) else f"({own})"
+            text = f"{own}{line[name.end : end]}{text}"
             end = name.start
     return f"{line[node.start : end]}{text}"
 

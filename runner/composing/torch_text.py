@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from ..definition.functions import FUNCTIONS
 from ..expression import Binary, Call, Name, Node, Number, Unary
 
-PYTHON = {"&": "&", "|": "|"}
 MAPS = {
     "abs": "torch.abs", "exp": "torch.exp", "exp2": "torch.exp2", "expm1": "torch.expm1", "log": "torch.log",
     "log1p": "torch.log1p", "log2": "torch.log2", "sqrt": "torch.sqrt", "tanh": "torch.tanh",

@@ -106,7 +106,7 @@ def stage_line(step: Step, id: str, sources: Mapping[int, str], wide: int, long:
 
 def in_flow(text: str) -> str:
     """A text as an entry of a flow mapping: in quotes where YAML would read it otherwise."""
-    return f'"{text}"' if set(text) & set(",:#{}[]&*!|>%@`'") - {"*"} or text.startswith(("*", "-")) else text
+    return f'"{text}"' if set(text) & set(",:#{}[]") else text
 
 
 def reasons(step: Step, read: set[int], goals: Mapping[str, Found], truths: Truths) -> list[str]:
@@ -131,9 +131,13 @@ def meaning(step: Step, port: str, value: Found, goals: Mapping[str, Found], tru
 
 
 def plain(text: str) -> str:
-    """An expression without the parentheses around all of it."""
-    whole = text.startswith("(") and text.endswith(")") and "(" not in text[1:-1]
-    return text[1:-1] if whole else text
+    """An expression without parentheses around all of it."""
+    depth = 0
+    for at, each in enumerate(text):
+        depth += (each == "(") - (each == ")")
+        if depth == 0 and at < len(text) - 1:
+            return text
+    return plain(text[1:-1]) if text.startswith("(") else text
 
 
 def commented(lines: Sequence[str], indent: str) -> list[str]:

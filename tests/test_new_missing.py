@@ -65,6 +65,31 @@ help: --stub writes that stage with a reference in PyTorch, and the pipeline tha
     )
 
 
+@pytest.mark.parametrize("inputs, place, message, help", [
+    ("  g: B T HV\n" + STATE, "g: B T HV", "S decays by exp(g), and the input g",
+     'dtype: f32, unit: log_decay/ln/token, where: "<= 0"'),
+    (G.replace(', where: "<= 0"', "") + STATE, "g: {", "S decays by exp(g), and the input g",
+     'dtype: f32, unit: log_decay/ln/token, where: "<= 0"'),
+    ("  g: HV\n" + STATE, "g: HV", "S decays by exp(g), and the input g",
+     'dtype: f32, unit: log_decay/ln/slope, where: "<= 0"'),
+    (G + "  initial_state: {shape: N HV K V, optional: true}\n", "initial_state: {",
+     "S starts from initial_state, and the input initial_state", "dtype: f32, unit: state/sequence_start"),
+])  # fmt: skip
+@pytest.mark.parametrize("stub", [(), ("--stub",)])
+def test_an_input_that_does_not_say_what_it_is(chunkwise, inputs, place, message, help, stub):
+    """The likeliest slip: no new stage is asked for, the declaration is."""
+    text = text_of(inputs, ["S = exp(g) * S + outer(k, v)", "o = scale * (q @ S)"])
+    Path("a.yaml").write_text(text)
+    code, _, err = chunkwise("new", "fresh", "--from", "a.yaml", *stub)
+    line = text[: text.index(f"  {place}")].count("\n") + 1
+    first, where, *_ = err.strip().split("\n")
+    assert code == 1
+    assert first == f"error[CW805]: {message} is not declared as that: no stage takes it so"
+    assert where.strip() == f"--> a.yaml:{line}:3"
+    assert err.strip().endswith(f"help: declare it with {help}")
+    assert not Path("fresh_stages").exists()
+
+
 MISSING = {
     "a decay that is no exponential": (
         "  a: B T HV K\n" + STATE, ["S = sigmoid(sum(a, axis=K)) * S + outer(k, v)", "o = scale * (q @ S)"],

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..composing.compose import Composed, NotComposed, compose
+from ..composing.declarations import declaration_errors
 from ..composing.missing import diagnostic, missing_stage
 from ..composing.stub import Stub, stub_of
 from ..composing.with_stubs import compose_with_stubs
@@ -57,6 +58,8 @@ def execute(args) -> Outcome:
 
 
 def not_found(spec: PipelineSpec, found: NotComposed, args) -> Outcome:
+    if errors := declaration_errors(found):
+        return Outcome({"pipeline": spec.name, "found": False}, (), errors, exit=codes.FAILED)
     missing = missing_stage(found)
     contract = stub_of(missing, spec.name, find_stages(args.stages)).contract_words if missing else ""
     document = {"pipeline": spec.name, "found": False, "contract": contract}

@@ -7,6 +7,7 @@ from pathlib import Path
 from ..loading.spec import PipelineSpec
 from ..stage_files.stage_library import find_stages
 from .compose import Composed, NotComposed, compose
+from .declarations import declaration_errors
 from .missing import missing_stage
 from .stub import Stub, stub_of
 
@@ -23,7 +24,8 @@ def compose_with_stubs(
         while True:
             stages = find_stages([*folders, folder])
             found = compose(spec, stages, path, progress)
-            missing = missing_stage(found) if isinstance(found, NotComposed) else None
+            sound = isinstance(found, NotComposed) and not declaration_errors(found)
+            missing = missing_stage(found) if sound else None
             if missing is None or len(stubs) == MOST_STUBS:
                 return found, stubs
             stubs.append(stub_of(missing, spec.name, stages))

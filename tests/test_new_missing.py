@@ -114,6 +114,12 @@ MISSING = {
         ["no stage gives k / norm(k, axis=K)", "k [B T H K] io -> y [B T H K] io"],
         ["fresh_kn"],
     ),
+    "a strength with a number in front": (
+        "  b: B T HV K\n" + STATE,
+        ["beta = sigmoid(mean(b, axis=K))", "S = S + outer(k, 2 * beta * (v - k @ S))", "o = scale * (q @ S)"],
+        ["no stage gives 2 * beta", "b [B T HV K] io -> y [B T HV] io"],
+        ["fresh_2_beta"],
+    ),
     "a correction at another vector": (
         "  p: B T H K\n" + G + BETA + STATE,
         ["S = exp(g) * S", "S = S + outer(k, beta * (v - p @ S))", "o = scale * (q @ S)"],
@@ -195,11 +201,29 @@ def test_an_edge_takes_what_the_loader_takes():
     assert not edge_takes("elu(q) +", reached)
 
 
-@pytest.mark.skipif(not edge_takes("elu(q) + 1", reached_by_stages(FEATURES)), reason="edges hold names alone")
+expressions_in_edges = pytest.mark.skipif(
+    not edge_takes("elu(q) + 1", reached_by_stages(FEATURES)), reason="edges hold names alone"
+)
+
+
+@expressions_in_edges
 def test_what_no_stage_gives_stands_in_an_edge():
     found = composed(FEATURES)
     assert isinstance(found, Composed)
     assert "k: elu(k) + 1" in found.text and "q: elu(q) + 1" in found.text and "x: -softplus(a) / 8" in found.text
+
+
+@expressions_in_edges
+def test_a_stage_reads_an_expression_and_another_stage_reads_that():
+    """Gated delta with beta in 0..2 and elu + 1 keys: the norm is a stage, what it reads an expression."""
+    lines = [
+        "f = elu(k) + 1", "kn = f / sqrt(sum(f * f, axis=K) + 1e-6)",
+        "S = exp(g) * S", "S = S + outer(kn, 2 * sigmoid(b) * (v - kn @ S))", "o = scale * (q @ S)",
+    ]  # fmt: skip
+    found = composed(text_of("  b: B T HV\n" + G + STATE, lines))
+    assert isinstance(found, Composed)
+    assert "{use: l2norm,               in: {x: elu(k) + 1}}" in found.text
+    assert "beta: 2 * sigmoid(b)" in found.text
 
 
 STUB = '''\

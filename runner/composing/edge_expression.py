@@ -4,62 +4,76 @@ What an edge takes is the loader's to say, so a pipeline with the expression in 
 grammar.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 
 from ...stages import _laws
-from ...stages._contract import IO, Port
+from ...stages._contract import Port
 from ..definition.types import HEADS
 from ..diagnostics.errors import ChunkwiseError
 from ..expression import Call, Name, Node, walk
+from ..expression.tree import children
 from ..graphs.build_graph import term
 from ..graphs.graph import Value
 from ..loading.load_spec import parse_spec
 from .algebra import Algebra, decay_port, exponent
-from .reached import Reached, depends_on
+from .reached import Reached, depends_on, transparent
 from .writing import head, plain
 
 Leaf = tuple[Value, torch.Tensor]
 
 
 def expression_leaves(reached: Reached, facts: Sequence[Algebra]) -> list[Leaf]:
-    """The decays and other values that the recurrence reads, no stage gives, and an edge can say."""
+    """The decays and other values that the recurrence reads, or that those are made of, no stage gives, and an edge
+    can say."""
     leaves, names = {}, depends_on(reached.search, frozenset(reached.case.outputs))
     names |= depends_on(reached.search, frozenset(reached.case.readings.state_axes))
     for fact in facts:
         if fact.decay is not None and reached.log_of(fact.decay_rows) is None:
             node, log = exponent(fact)
             text = as_edge_expression(node, reached)
-            add_leaf(
-                leaves,
-                f"log({text})" if log and text else text,
-                decay_port(fact, reached.case),
-                fact.decay_rows.log(),
-                reached,
-            )
-    for reading in reached.unserved(names):
-        port = Port(" ".join([*reached.lanes(reading.node), *reading.axes]), IO)
-        add_leaf(leaves, as_edge_expression(reading.node, reached), port, reached.rows[reading.id], reached)
+            text = f"log({text})" if log and text else text
+            if text and edge_takes(text, reached):
+                leaves[text] = leaf(text, decay_port(fact, reached.case), fact.decay_rows.log(), reached)
+    for node in reached.read_by(names):
+        for each, text in said(node, reached):
+            reading = reached.by_node[id(each)]
+            port = Port(" ".join([*reached.lanes(each), *reading.axes]))
+            leaves.setdefault(text, leaf(text, port, reached.rows[reading.id], reached))
     return list(leaves.values())
 
 
-def add_leaf(leaves: dict[str, Leaf], text: str | None, port: Port, rows: torch.Tensor, reached: Reached) -> None:
-    """rows: the value as the definition's evaluation lays it out, [B, T, heads, inner axes...]."""
-    if text is None or not edge_takes(text, reached):
+def said(node: Node, reached: Reached) -> Iterator[tuple[Node, str]]:
+    """The parts of a value that no stage gives and an edge can say, the largest, and what products are made of."""
+    reading = reached.by_node.get(id(node))
+    if reading is None or reached.value(node) is not None:
         return
+    if isinstance(node, Name):
+        if node.id in reached.assigned:
+            yield from said(reached.assigned[node.id], reached)
+        return
+    text = as_edge_expression(node, reached)
+    takes = len(reading.axes) < 2 and edge_takes(text, reached)
+    if takes:
+        yield node, text
+    if not takes or transparent(node):
+        for child in children(node):
+            yield from said(child, reached)
+
+
+def leaf(text: str, port: Port, rows: torch.Tensor, reached: Reached) -> Leaf:
+    """rows: the value as the definition's evaluation lays it out, [B, T, heads, inner axes...]."""
     case = reached.case
     axes = tuple(term(axis) for axis in port.axes)
     laws = (_laws.parse(port.where),) if port.where else ()
-    x = rows
     for at, axis in enumerate(("B", "T")):
-        x = x if axis in port.axes else x.narrow(at, 0, 1)
+        rows = rows if axis in port.axes else rows.narrow(at, 0, 1)
     own = next((axis for axis in port.axes if axis in HEADS), None)
     if own and own != case.head:
-        x = x[:, :, :: case.sizes[case.head] // case.sizes[own]]
-    shape = [case.sizes[axis] for axis in port.axes]
+        rows = rows[:, :, :: case.sizes[case.head] // case.sizes[own]]
     value = Value(text, axes, port.dtype, port.unit, laws, None, text, None)
-    leaves.setdefault(text, (value, x.reshape(shape)))
+    return value, rows.reshape([case.sizes[axis] for axis in port.axes])
 
 
 def as_edge_expression(node: Node, reached: Reached) -> str | None:

@@ -70,7 +70,7 @@ def missing_state(facts: tuple[Algebra, ...], reached: Reached) -> Missing | Non
     if not states:
         return None
     names = depends_on(reached.search, frozenset(states))
-    if (value := next(reached.unserved(names), None)) is not None:
+    if (value := reached.unserved(names)) is not None:
         return missing_value(value, facts, reached)
     outputs = {}
     heads = [case.head] if case.head else []
@@ -97,7 +97,7 @@ def missing_output(facts: tuple[Algebra, ...], reached: Reached) -> Missing | No
         if reached.needs_no_state(line.value):
             return missing_value(reached.by_node[id(line.value)], facts, reached)
         names = depends_on(reached.search, frozenset([name]))
-        if (value := next(reached.unserved(names), None)) is not None:
+        if (value := reached.unserved(names)) is not None:
             return missing_value(value, facts, reached)
         states = [state for state in case.readings.state_axes if state in names]
         ports = {"h" if len(states) == 1 else f"h_{state}": (state, reached.state(state)) for state in states}

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import torch
 
 from ..definition.types import HEADS
-from ..expression import Binary, Call, Name, Node, Unary, names_in
+from ..expression import Binary, Call, Name, Node, Number, Unary, names_in
 from ..expression.tree import children
 from .feeding import Found
 from .matching import STATES, same
@@ -58,13 +58,16 @@ class Reached:
     def output(self, name: str) -> Found | None:
         return next((each for each in self.search.found if name in self.search.outputs_of(each)), None)
 
-    def unserved(self, names: frozenset[str]) -> Iterator[Reading]:
-        """The values that recurrent lines of these targets read and no stage gives, the innermost of each."""
+    def unserved(self, names: frozenset[str]) -> Reading | None:
+        """The first value that recurrent lines of these targets read and no stage gives, the innermost of it."""
+        return next((found for node in self.read_by(names) if (found := self.innermost(node)) is not None), None)
+
+    def read_by(self, names: frozenset[str]) -> Iterator[Node]:
+        """What recurrent lines of these targets read that depends on no state."""
         for each in self.case.readings.original.step:
             reading = self.by_node.get(id(each.value))
             if each.target.id in names and reading is not None and reading.recurrent:
-                found = (self.innermost(node) for node in self.direct(each.value))
-                yield from (missing for missing in found if missing is not None)
+                yield from self.direct(each.value)
 
     def direct(self, node: Node) -> Iterator[Node]:
         """The largest parts that depend on no state."""
@@ -81,7 +84,7 @@ class Reached:
             return None
         if isinstance(node, Name):
             return self.innermost(self.assigned[node.id]) if node.id in self.assigned else None
-        if not transparent(node):
+        if not transparent(node) or any(isinstance(child, Number) for child in children(node)):
             return reading
         missing = next((found for child in children(node) if (found := self.innermost(child)) is not None), None)
         return reading if missing and isinstance(node, Binary) and node.op == "/" else missing

@@ -167,9 +167,10 @@ WRITTEN = """\
 stages:
   # y: base-2 log decay summed from the chunk's first token to this one, inclusive
   chunk_local_cumsum: {use: chunk_local_cumsum, in: {x: g}}
-  # h: S as it enters each chunk
+  # h: S as it enters each chunk, rebuilt for backward
   # final_state: S after the last token, the output final_state
-  chunk_h:            {use: chunk_h,            in: {k: k, v: v, g: chunk_local_cumsum.y, initial_state: initial_state}}
+  chunk_h:            {use: chunk_h,            in: {k: k, v: v, g: chunk_local_cumsum.y, initial_state: \
+initial_state}, recompute: true}
   # o: scale * (q @ S), the output o
   chunk_o:            {use: chunk_o,            in: {q: q, k: k, v: v, h: chunk_h.h, g: chunk_local_cumsum.y}, \
 with: {scale: scale}}

@@ -113,6 +113,7 @@ def document(found: Composed, files: Mapping[Path, str], stubs: Sequence[Stub]) 
         "files": [str(path) for path in files],
         "stages": {entry.id: entry.use for entry in found.spec.stages.values()},
         "stubs": {stub.name: stub.contract_words for stub in stubs},
+        "tried": found.tried,
         "differences": dict(found.confirmation.differences),
         "without_gradient": list(found.without_gradient),
     }

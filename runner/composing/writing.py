@@ -101,7 +101,13 @@ def stage_line(step: Step, id: str, sources: Mapping[int, str], wide: int, long:
     edges = ", ".join(f"{port}: {sources[value.id]}" for port, value in step.inputs.items() if value)
     bound = ", ".join(f"{name}: {in_flow(text)}" for name, text in step.params.items())
     params = f", with: {{{bound}}}" if bound else ""
-    return f"  {id + ':':{wide + 1}} {{use: {step.stage.name + ',':{long + 1}} in: {{{edges}}}{params}}}"
+    rebuilt = ", recompute: true" if holds_states(step) else ""
+    return f"  {id + ':':{wide + 1}} {{use: {step.stage.name + ',':{long + 1}} in: {{{edges}}}{params}{rebuilt}}}"
+
+
+def holds_states(step: Step) -> bool:
+    """Whether a stage gives a state for every chunk: more than backward should keep."""
+    return any(value.value.unit == STATES[0] for value in step.outputs.values())
 
 
 def in_flow(text: str) -> str:
@@ -126,7 +132,8 @@ def meaning(step: Step, port: str, value: Found, goals: Mapping[str, Found], tru
         return f"{match.words}{plain(match.reading.text)}{outputs}"
     state = truths.state(value.value, value.x) if unit in STATES else None
     if state is not None:
-        return f"{state} {'as it enters each chunk' if unit == STATES[0] else 'after the last token'}{outputs}"
+        words = "as it enters each chunk, rebuilt for backward" if unit == STATES[0] else "after the last token"
+        return f"{state} {words}{outputs}"
     return (UNITS.get(unit) or step.stage.contract.outputs[port].doc or "for the stages below") + outputs
 
 

@@ -226,6 +226,14 @@ def test_a_stage_reads_an_expression_and_another_stage_reads_that():
     assert "beta: 2 * sigmoid(b)" in found.text
 
 
+@expressions_in_edges
+def test_a_gate_on_what_is_read_stands_in_the_outputs():
+    lines = ["gate = silu(z)", "S = S + outer(k, v)", "o = gate * (scale * (q @ S))"]
+    found = composed(text_of("  z: B T HV V\n" + STATE, lines))
+    assert isinstance(found, Composed)
+    assert "outputs: {o: (silu(z)) * chunk_o.o, final_state: chunk_h.final_state}" in found.text
+
+
 STUB = '''\
 """k / norm(k, axis=K), as the definition of fresh has it.
 

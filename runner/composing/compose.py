@@ -13,7 +13,7 @@ from ..loading.spec import PipelineSpec
 from ..stage_files.stage_library import Stage
 from .algebra import Algebra, algebra
 from .confirm import Confirmation, confirm, gradients_missing
-from .edge_expression import expression_leaves
+from .edge_expression import expression_leaves, said_output
 from .feeding import Found, Step
 from .reached import Reached
 from .readings import given_outputs, read_definition
@@ -88,6 +88,9 @@ def graphs(search: Search):
     """(goals, steps) for every choice of values that are the outputs, the smallest graphs of each."""
     outputs = search.case.outputs
     reached = {name: [each for each in search.found if name in search.outputs_of(each)] for name in outputs}
+    for name, values in reached.items():
+        said = None if values else said_output(Reached(search), name)
+        values += [said] if said else []
     for choice in product(*reached.values()):
         goals = dict(zip(outputs, choice))
         for steps in smallest_graphs(list(goals.values())):

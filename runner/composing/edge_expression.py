@@ -18,6 +18,7 @@ from ..graphs.build_graph import term
 from ..graphs.graph import Value
 from ..loading.load_spec import parse_spec
 from .algebra import Algebra, decay_port, exponent
+from .feeding import Found
 from .reached import Reached, depends_on, transparent
 from .writing import head, plain
 
@@ -74,6 +75,42 @@ def leaf(text: str, port: Port, rows: torch.Tensor, reached: Reached) -> Leaf:
         rows = rows[:, :, :: case.sizes[case.head] // case.sizes[own]]
     value = Value(text, axes, port.dtype, port.unit, laws, None, text, None)
     return value, rows.reshape([case.sizes[axis] for axis in port.axes])
+
+
+def said_output(reached: Reached, name: str) -> Found | None:
+    """An output that no stage gives, as an expression over values that were found, if an edge can say it."""
+    lines = [each for each in reached.case.readings.original.step if each.target.id == name]
+    if not lines or not reached.needs_no_state(lines[-1].value):
+        return None
+    node = lines[-1].value
+    parts = pieces(node, reached)
+    text = "".join(part if isinstance(part, str) else "stage.port" for part in parts)
+    if not edge_takes(text, reached):
+        return None
+    port = Port(" ".join(reached.case.output_axes[name]))
+    value, x = leaf(text, port, reached.rows[reached.by_node[id(node)].id], reached)
+    return Found(-1, value, x, True, True, 0, parts=parts)
+
+
+def pieces(node: Node, reached: Reached) -> tuple[str | Found, ...]:
+    """The text of a value with the found ones in it that depend on a state, and assigned names written out."""
+    line, parts, end = reached.by_node[id(node)].line.text, [], node.start
+    for at, part in replaced(node, reached):
+        parts += [line[end : at.start], part]
+        end = at.end
+    return (*parts, line[end : node.end])
+
+
+def replaced(node: Node, reached: Reached) -> Iterator[tuple[Node, str | Found]]:
+    """The largest parts of a tree that stand for something else, in the order of the text, each with that."""
+    reading = reached.by_node.get(id(node))
+    if reading is not None and reading.recurrent and (found := reached.value(node, recurrent=True)) is not None:
+        yield node, found
+    elif isinstance(node, Name) and node.id in reached.assigned:
+        yield node, f"({plain(inlined(reached.assigned[node.id], reached.by_node, reached.assigned))})"
+    else:
+        for child in children(node):
+            yield from replaced(child, reached)
 
 
 def as_edge_expression(node: Node, reached: Reached) -> str | None:

@@ -18,6 +18,7 @@ class Found:
 
     ways: how it can be made; none for an input. known: the definition computes it too. direct: as of a Reading, or a
     product of a stage whose states are the definition's. roles: port -> the value that stands there in every way.
+    parts: of a value that an edge says, its text, with values of stages between pieces of it.
     """
 
     id: int
@@ -28,6 +29,11 @@ class Found:
     born: int
     ways: list["Step"] = field(default_factory=list)
     roles: dict[str, int] = field(default_factory=dict)
+    parts: tuple["str | Found", ...] = ()
+
+    @property
+    def operands(self) -> tuple["Found", ...]:
+        return tuple(part for part in self.parts if isinstance(part, Found))
 
 
 @dataclass(eq=False)

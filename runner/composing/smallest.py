@@ -10,8 +10,9 @@ LARGEST = 24
 
 def smallest_graphs(goals: Sequence[Found]) -> Iterator[list[Step]]:
     """Choices of steps that make the goals, in rising number of steps; steps in an order in which they can run."""
+    goals = [each for goal in goals for each in goal.operands or (goal,)]
     for size in range(1, LARGEST + 1):
-        yield from graphs_of(size, list(goals), (), frozenset())
+        yield from graphs_of(size, goals, (), frozenset())
 
 
 def graphs_of(size: int, open_values: list[Found], chosen: tuple[Step, ...], done: frozenset[int]) -> Iterator:

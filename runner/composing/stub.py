@@ -16,7 +16,7 @@ QUOTE = '"'
 
 @dataclass(frozen=True)
 class Stub:
-    """name: of the stage. inputs: with the definition's words for each. body: lines of the reference."""
+    """name: of the stage. inputs, outputs: its ports. params: those that the pipeline binds. text: the file's."""
 
     name: str
     inputs: Mapping[str, Port]
@@ -48,7 +48,7 @@ def stub_of(missing: Missing, pipeline: str, taken: Sequence[str]) -> Stub:
     if missing.kind != "value" and "C" not in axes:
         axes.append("C")
     params = tuple(used_names(lines, list(missing.case.params)))
-    text = "\n".join([*docstring(missing, name), "", *imports(body.ports, missing.outputs), "",
+    text = "\n".join([*docstring(missing), "", *imports(body.ports, missing.outputs), "",
                       *contract(body, params), "", "",
                       *function(body.ports, [*axes, *params], lines)]) + "\n"  # fmt: skip
     return Stub(name, dict(body.ports), dict(missing.outputs), params, text)
@@ -71,14 +71,15 @@ def used_names(lines: Sequence[str], names: Sequence[str]) -> list[str]:
     return [name for name in dict.fromkeys(names) if re.search(rf"(?<![\w.]){re.escape(name)}(?!\w)", text)]
 
 
-def docstring(missing: Missing, name: str) -> list[str]:
+def docstring(missing: Missing) -> list[str]:
     what = {
         "value": f"{missing.text}, as the definition of {missing.case.spec.name} has it.",
         "state": f"The state {missing.text} of {missing.case.spec.name}, entering each chunk and at the end.",
         "output": f"The output {missing.text} of {missing.case.spec.name}, read from the state that enters each chunk.",
     }[missing.kind]
-    lines = [] if missing.kind == "value" else ["", *(f"    {each.line.text}" for each in Body(missing).needed())]
-    still = "" if missing.kind == "value" else " token by token"
+    by_token = missing.kind != "value"
+    lines = ["", *(f"    {each.line.text}" for each in Body(missing).needed())] if by_token else []
+    still = " token by token" if by_token else ""
     return [
         f'"""{what}',
         *lines,

@@ -1,7 +1,7 @@
 """The text of a pipeline: the file it came from, with the stages that were found and why each is there."""
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ...stages._units import UNITS
 from ..diagnostics.marks import Mark
@@ -21,26 +21,34 @@ def pipeline_text(
 ) -> str:
     """The file's own text under its new name, then stages and outputs. notes: lines to stand before the stages."""
     ids = stage_ids(spec, steps, truths)
-    sources = {value.id: in_flow(value.value.name) for value in leaves(steps, goals)}
+    sources = {value.id: in_flow(value.value.name) for value in leaves(steps, goals.values())}
     for step in steps:
         for port, value in step.outputs.items():
             if step in value.ways:
                 sources.setdefault(value.id, f"{ids[step.id]}.{port}")
-    read = {each.id for step in steps for each in step.inputs.values() if each} | {each.id for each in goals.values()}
+    ends = [each for goal in goals.values() for each in goal.operands or (goal,)]
+    read = {each.id for step in steps for each in step.inputs.values() if each} | {each.id for each in ends}
     lines = [*commented(notes, ""), "stages:"]
     wide, long = max(map(len, ids.values())), max(len(step.stage.name) for step in steps)
     for step in steps:
         lines += commented(reasons(step, read, goals, truths), "  ")
         lines.append(stage_line(step, ids[step.id], sources, wide, long))
-    outputs = ", ".join(f"{name}: {sources[value.id]}" for name, value in goals.items())
+    outputs = ", ".join(f"{name}: {source(value, sources)}" for name, value in goals.items())
     chunked = any(in_chunks(step.stage) for step in steps)
     return "\n".join([head(spec, chunked), *lines, f"outputs: {{{outputs}}}"]) + "\n"
 
 
-def leaves(steps: Sequence[Step], goals: Mapping[str, Found]) -> list[Found]:
-    """The file's inputs among what is read."""
-    every = [each for step in steps for each in step.inputs.values() if each] + list(goals.values())
-    return [each for each in every if not each.ways]
+def leaves(steps: Sequence[Step], goals: Iterable[Found]) -> list[Found]:
+    """What is read and no stage makes: the file's inputs, and expressions over them."""
+    ends = [each for goal in goals for each in goal.operands or (goal,)]
+    return [each for each in [*(x for step in steps for x in step.inputs.values() if x), *ends] if not each.ways]
+
+
+def source(value: Found, sources: Mapping[int, str]) -> str:
+    """What an output is, as the file has it."""
+    if not value.operands:
+        return sources[value.id]
+    return in_flow("".join(part if isinstance(part, str) else sources[part.id] for part in value.parts))
 
 
 def head(spec: PipelineSpec, chunked: bool) -> str:

@@ -16,8 +16,7 @@ from chunkwise.runner.composing.torch_text import Text, Writer
 from chunkwise.runner.definition import Line, evaluate, parse_definition, typecheck
 from chunkwise.runner.definition.functions import FUNCTIONS
 from chunkwise.runner.expression import parse_expression
-from chunkwise.runner.loading.load_spec import parse_spec
-from chunkwise.runner.loading.spec_keys import RECURRENCE
+from chunkwise.runner.loading.load_recurrence import parse_recurrence
 
 from .support.recurrences import BETA, G_K, SIZES, STATE, G, chunkwise, composed, here, shipped, text_of
 
@@ -173,7 +172,7 @@ def test_two_states(chunkwise):
 
 
 def reached_by_stages(text):
-    spec = parse_spec(text, "a.yaml", RECURRENCE)
+    spec = parse_recurrence(text, "a.yaml")
     readings = read_definition(spec)
     search = Search(tiny_case(spec, readings, given_outputs(readings.original)), shipped(), LEVELS[0])
     search.run()
@@ -318,7 +317,7 @@ def test_pytorch_that_is_written_is_the_definition(text):
      "S: its step is not affine in it, so that no chunk can be summed up before it is known"),
 ])  # fmt: skip
 def test_what_a_recurrence_is(inputs, lines, words):
-    spec = parse_spec(text_of(inputs + STATE, lines), "a.yaml", RECURRENCE)
+    spec = parse_recurrence(text_of(inputs + STATE, lines), "a.yaml")
     readings = read_definition(spec)
     (fact,) = algebra(tiny_case(spec, readings, given_outputs(readings.original)))
     assert fact.words == words

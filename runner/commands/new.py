@@ -14,7 +14,7 @@ from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic, by_place, quoted
 from ..expression import names_in
 from ..loading.check_expressions import expression_errors
-from ..loading.load_spec import read_recurrence
+from ..loading.load_recurrence import read_recurrence
 from ..loading.spec import PipelineSpec
 from ..loading.spec_keys import NAME as NAMES
 from ..reporting.outcome import Outcome, Progress

@@ -6,13 +6,13 @@ stage or a port exists is the graph's business.
 
 from pathlib import Path
 
-from ..diagnostics.codes import KEYS_CLASH, LIMIT, NAME_TWICE, SCHEMA_VERSION
+from ..diagnostics.codes import LIMIT, NAME_TWICE, SCHEMA_VERSION
 from ..diagnostics.errors import ChunkwiseError, Diagnostic, Note, by_place, quoted
 from ..diagnostics.marks import Mark
 from .check_keys import check
 from .decode_text import read_bytes
 from .spec import DefinitionSpec, EdgeSpec, InputSpec, OutputSpec, PipelineSpec, StageSpec, Written
-from .spec_keys import FAMILY, PIPELINE, RECURRENCE, VERSIONS, Table
+from .spec_keys import FAMILY, PIPELINE, VERSIONS
 from .yaml_nodes import Entry, List, Map, Node, Scalar
 from .yaml_text import MAX_ERRORS, parse_tree
 
@@ -22,20 +22,13 @@ def read_spec(path: str | Path) -> PipelineSpec:
     return parse_spec(read_bytes(path), str(path))
 
 
-def read_recurrence(path: str | Path) -> PipelineSpec:
-    """A file that has a definition and no stages yet. Raises ChunkwiseError with everything that is wrong with it."""
-    return parse_spec(read_bytes(path), str(path), RECURRENCE)
-
-
-def parse_spec(text: bytes | str, file: str, keys: Table = PIPELINE) -> PipelineSpec:
-    """The pipeline of a text; file: what errors call it. keys: what may stand in it. Raises ChunkwiseError."""
+def parse_spec(text: bytes | str, file: str) -> PipelineSpec:
+    """The pipeline of a text; file: what errors call it. Raises ChunkwiseError."""
     root, errors = parse_tree(text, file)
     first = Mark(file, root.mark.line, root.mark.column, root.mark.line, root.mark.column + 1, root.mark.text)
     if wrong := version_error(root):
         raise ChunkwiseError(wrong)
-    if keys is RECURRENCE and "stages" in entries(root):
-        raise ChunkwiseError(stages_error(root))
-    errors += check(root, keys, "", first)
+    errors += check(root, PIPELINE, "", first)
     errors += names_twice(root)
     if errors:
         raise ChunkwiseError(*first_of(by_place(once(errors))))
@@ -64,12 +57,6 @@ def version_error(root: Node) -> Diagnostic | None:
     else:
         message, help = f"{quoted(text)} is not the format of a pipeline", f"write schema: {VERSIONS[-1]}"
     return Diagnostic(SCHEMA_VERSION, message, node.value.mark, help=help)
-
-
-def stages_error(root: Node) -> Diagnostic:
-    message = "the file has stages, and to find them from the definition is what was asked for"
-    help = "take stages and outputs out, or `chunkwise verify` the file as it is"
-    return Diagnostic(KEYS_CLASH, message, entries(root)["stages"].key.mark, help=help)
 
 
 def entries(node: Node | None, key: str | None = None) -> dict[str, Entry]:

@@ -5,8 +5,7 @@ from functools import cache
 import pytest
 
 from chunkwise.runner.composing.compose import compose
-from chunkwise.runner.loading.load_spec import parse_spec
-from chunkwise.runner.loading.spec_keys import RECURRENCE
+from chunkwise.runner.loading.load_recurrence import parse_recurrence
 from chunkwise.runner.main import main
 from chunkwise.runner.stage_files.stage_library import find_stages
 
@@ -39,7 +38,7 @@ def shipped():
 
 
 def composed(text, stages=None):
-    return compose(parse_spec(text, "mine.yaml", RECURRENCE), stages or shipped(), "found.yaml")
+    return compose(parse_recurrence(text, "mine.yaml"), stages or shipped(), "found.yaml")
 
 
 @pytest.fixture(autouse=True)

@@ -30,7 +30,7 @@ def definition_of(name):
     return text[: text.index("\nstages:") + 1]
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", [name for name in PIPELINES if not name.endswith("_decode")])
 def test_every_pipeline_is_found_again_from_its_definition(name):
     text = definition_of(name)
     found = composed(text)
@@ -149,16 +149,27 @@ def reference(q, k, v, *, C, scale):
 
 
 def test_what_is_right_on_the_tiny_case_alone_is_refused(here):
-    """The smaller graph, of one stage, agrees on 9 tokens; the confirmed one has two."""
+    """A graph of one stage agrees on the 9 tokens of the tiny case."""
     (here / "own").mkdir()
     (here / "own" / "almost.py").write_text(ALMOST)
     text = text_of("", ["S = S + outer(k, v)", "o = scale * (q @ S)"], state='"zeros(K, V)"', final=None)
-    found = composed(text, find_stages([here / "own"]))
-    assert uses(found) == ["chunk_h", "chunk_o"]
     only = {"almost": find_stages([here / "own"])["almost"]}
     refused = composed(text, only)
     assert isinstance(refused, NotComposed)
     assert all("o is off by" in why for why in refused.refused) and refused.refused
+
+
+WHOLE = ALMOST.replace("    A[..., 9:, :] = 0\n", "").replace(", wrong from the tenth token on", "")
+
+
+def test_stages_with_a_gradient_of_their_own_come_first(here):
+    """One stage does it all, and its gradient would be autograd through its reference; without the others it serves."""
+    (here / "own").mkdir()
+    (here / "own" / "whole.py").write_text(WHOLE)
+    text = text_of("", ["S = S + outer(k, v)", "o = scale * (q @ S)"], state='"zeros(K, V)"', final=None)
+    stages = find_stages([here / "own"])
+    assert uses(composed(text, stages)) == ["chunk_h", "chunk_o"]
+    assert uses(composed(text, {"whole": stages["whole"]})) == ["whole"]
 
 
 SIMPLE = text_of(G + STATE, ["S = exp(g) * S", "S = S + outer(k, v)", "o = scale * (q @ S)"])

@@ -15,8 +15,8 @@ from ...stages._contract import F32, Port
 from ..definition import evaluate
 from ..definition.block import Final, Initial
 from ..expression import Call, Name, Node, names_in
-from ..verification.oracle import declared_axes, defaults
-from .readings import Reading
+from ..verification.oracle import defaults
+from .readings import Reading, declared_axes
 from .tiny_case import TinyCase
 
 SMALL = 1e-9

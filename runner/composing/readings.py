@@ -15,7 +15,7 @@ from ..diagnostics.marks import Mark
 from ..expression import Binary, Call, Name, Node, Number, Unary, names_in, walk
 from ..expression.tree import children
 from ..loading.spec import PipelineSpec
-from ..verification.oracle import declared_axes, defaults, parsed
+from ..verification.oracle import defaults, parsed
 
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=", "&", "|")
 TRANSPARENT = ("exp", "exp2", "log", "log2", "diag", "outer", "transpose")
@@ -76,6 +76,10 @@ def read_definition(spec: PipelineSpec) -> Readings:
     )
     values = tuple(reader.readings(types.values))
     return Readings(definition, extended, values, reader.constant_texts(), types.states, types.values)
+
+
+def declared_axes(spec: PipelineSpec) -> dict[str, tuple[str, ...]]:
+    return {name: each.shape for name, each in spec.inputs.items()}
 
 
 def axis_names(spec: PipelineSpec) -> set[str]:

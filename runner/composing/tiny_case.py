@@ -22,8 +22,8 @@ from ..loading.spec import PipelineSpec
 from ..loading.variants import with_axes
 from ..planning.sequences import seqs_of
 from ..verification.generate import make_inputs
-from ..verification.oracle import declared_axes, defaults
-from .readings import Reading, Readings, entry
+from ..verification.oracle import defaults
+from .readings import Reading, Readings, declared_axes, entry
 
 SIZES = {"B": 1, "T": 9, "C": 4, "H": 2, "HQ": 2, "G": 2, "HV": 4, "K": 3, "V": 2}
 OTHERS = (5, 7, 6, 8)

@@ -153,13 +153,9 @@ class Search:
             free = in_chunks(stage) and (value.unit is not None or trusted)
             if not free and readings[port] is None and port not in goals:
                 return None
-        return {
-            port: (readings[port] is not None or port in goals, self.is_direct(readings[port], trusted))
-            for port in results
-        }
-
-    def is_direct(self, reading, trusted: bool) -> bool:
-        return trusted or (reading is not None and reading.direct)
+        direct = {port for port, reading in readings.items() if reading is not None and reading.direct}
+        direct |= set(results) - goals if trusted else set()  # what leaves the op enters no chunk again
+        return {port: (readings[port] is not None or port in goals, port in direct) for port in results}
 
     def outputs_of(self, found: Found) -> list[str]:
         return self.truths.outputs_of(found.value, found.x)

@@ -21,7 +21,7 @@ from ..loading.spec import StageSpec
 from ..planning.references import run_reference
 from ..stage_files.stage_library import Stage
 from .feeding import Found, Step, in_chunks, ways_to_feed
-from .matching import Truths, same
+from .matching import STATES, Truths, same
 from .tiny_case import TinyCase
 
 MOST_STEPS = 20_000
@@ -148,7 +148,7 @@ class Search:
         states = {port: self.truths.is_state(*each) for port, each in results.items()}
         if self.level.states and False in states.values():
             return None
-        trusted = True in states.values()
+        trusted = any(states[port] and value.unit == STATES[0] for port, (value, _) in results.items())
         for port, (value, _) in results.items():
             free = in_chunks(stage) and (value.unit is not None or trusted)
             if not free and readings[port] is None and port not in goals:

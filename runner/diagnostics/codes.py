@@ -101,6 +101,7 @@ OUT_OF_BUDGET = "CW801"
 VALUE_OUT_OF_LAW = "CW802"
 NOT_FINITE = "CW803"
 LAUNCH_FAILED = "CW804"
+NO_STAGES = "CW805"
 
 INTERNAL = "CW901"
 
@@ -189,6 +190,7 @@ CODES = {
     VALUE_OUT_OF_LAW: Code("value out of its law", FAILED),
     NOT_FINITE: Code("nan or inf", FAILED),
     LAUNCH_FAILED: Code("kernel failed", FAILED),
+    NO_STAGES: Code("no stages for a definition", FAILED),
     INTERNAL: Code("internal error", BROKEN),
 }
 

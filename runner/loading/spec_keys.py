@@ -8,7 +8,7 @@ know, before it looks at anything else.
 
 import keyword
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...stages import _laws
 from ...stages._contract import F32, INT, IO
@@ -231,3 +231,12 @@ PIPELINE = Table(
         "outputs": Key("what a call returns, each with its source", Named(SOURCE, filled=True), required=True),
     }
 )
+RECURRENCE = Table(
+    {
+        **{name: key for name, key in PIPELINE.keys.items() if name != "stages"},
+        "name": replace(PIPELINE.keys["name"], required=False),
+        "definition": replace(PIPELINE.keys["definition"], required=True),
+        "outputs": replace(PIPELINE.keys["outputs"], required=False),
+    }
+)
+"""What ``chunkwise new`` starts from: a pipeline whose stages, and so its outputs' sources, are still to be found."""

@@ -1,0 +1,1 @@
+"""From a definition alone to a checked graph of stages: what ``chunkwise new`` does."""

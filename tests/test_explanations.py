@@ -73,7 +73,7 @@ def files(tmp_path, monkeypatch):
     (tmp_path / "my_stages" / "chunk_o.py").write_text("")
     (tmp_path / "capture.pt").write_bytes(b"PK")
     start, last = PIPELINE[: PIPELINE.index("stages:")], "    - o = scale * (q @ S)\n"
-    (tmp_path / "mine.yaml").write_text(start.replace(last, "").replace("  step:\n", f"  step:\n{last}"))
+    (tmp_path / "recurrence.yaml").write_text(start.replace(last, "").replace("  step:\n", f"  step:\n{last}"))
     state = {"q": (1, 8, 1, 4), "k": (1, 8, 1, 4), "v": (1, 8, 1, 4), "g": (1, 8, 1), "beta": (1, 8, 1)}
     save_file({name: torch.full(shape, 0.25) for name, shape in state.items()}, "capture.safetensors")
 

@@ -105,7 +105,7 @@ OF_CALLS = {
         "`chunkwise new` searched all that the stages can make of a definition's inputs, and an output, a state, or a "
         "value that the recurrence reads is not among it. The message names the first that is out of reach, and the "
         "contract of a stage that would give it.",
-        "chunkwise new mine --from mine.yaml      # o = scale * (q @ S) stands before the lines that write S",
+        "chunkwise new mine --from recurrence.yaml      # o = scale * (q @ S) stands before the lines that write S",
         "--stub writes that stage, with a reference made of the definition, and a pipeline that runs at once.",
     ),
     codes.INTERNAL: (

@@ -63,19 +63,30 @@ def block(language, first):
 @pytest.fixture
 def written(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("silu_gla.yaml").write_text(block("yaml", "schema: pipeline/v1"))
-    Path("silu.py").write_text(block("python", '"""SiLU'))
+    Path("silu_gla.yaml").write_text(block("yaml", "schema: pipeline/v1\nname: silu_gla"))
+    Path("rms_gla.yaml").write_text(block("yaml", "schema: pipeline/v1\nname: rms_gla"))
+    Path("rms.py").write_text(block("python", '"""Rows'))
 
 
-def test_the_variant_with_its_stage(written, capsys):
-    assert main(["check", "silu_gla.yaml", "--stages", "."]) == 0, capsys.readouterr().err
-    sizes = "B=1,T=70,H=1,HV=2,K=16,V=24"
-    assert main(["verify", "silu_gla.yaml", "--stages", ".", "--axes", sizes, "--device", "cpu"]) == 0
+@pytest.mark.parametrize("file", ["silu_gla.yaml", "rms_gla.yaml"])
+def test_the_variants_are_right(written, capsys, file):
+    assert main(["check", file, "--stages", "."]) == 0, capsys.readouterr().err
+    sizes = "T=20,H=1,HV=2,K=8,V=4"
+    assert main(["verify", file, "--stages", ".", "--axes", sizes, "--device", "cpu", "--backward"]) == 0
 
 
-def test_the_variant_needs_its_stage(written, capsys):
-    assert main(["check", "silu_gla.yaml"]) == 2
-    assert "there is no stage silu" in capsys.readouterr().err
+def test_a_variant_needs_its_stage(written, capsys):
+    assert main(["check", "rms_gla.yaml"]) == 2
+    assert "there is no stage rms" in capsys.readouterr().err
+
+
+def test_the_stages_of_the_variant_are_found(written, capsys):
+    """Without stages and outputs, new writes a file that does the same."""
+    text = Path("silu_gla.yaml").read_text()
+    Path("recurrence.yaml").write_text(text[: text.index("stages:")])
+    assert main(["new", "again", "--from", "recurrence.yaml"]) == 0, capsys.readouterr().err
+    assert main(["diff", "silu_gla.yaml", "again.yaml"]) in (0, 1)
+    assert main(["check", "again.yaml"]) == 0
 
 
 def test_every_target_and_command_that_is_named_exists(capsys):

@@ -141,6 +141,15 @@ class Op:
             raise no_recurrent_form(graph)
         return found or graph
 
+    def for_length(self, longest: int | None) -> "Op":
+        """The op with the chunk length for its longest sequence, where the file lets it follow; it never depends on the
+        batch, so that a batch keeps its members' bits."""
+        written = self.spec.axes.get("C")
+        if longest is None or written is None or written.least is None:
+            return self
+        C = max(written.least, min(written.value, 1 << max(longest - 1, 0).bit_length()))
+        return self if C == written.value else self.graphs.get(("C", C), lambda: self.with_axes({"C": C}))
+
     def joint_graph(
         self,
         absent: frozenset[str],
@@ -199,9 +208,13 @@ class Op:
     def call(self, graph, tensors, params, sizes, cu_seqlens, seqlens, io, device, wanted) -> "Call":
         """A call by the sizes of its inputs' axes; tensors may be None where only the backward pass is to run."""
         packing = read_packing(cu_seqlens, seqlens, sizes, device)
+        longest = max(packing.lengths, default=0) if packing else sizes.get("T")
+        op = self.for_length(longest)
+        if op is not self:
+            lengths = packing.lengths if packing else None
+            return op.call(op.graph(graph.absent), tensors, params, sizes, None, lengths, io, device, wanted)
         sizes = complete(graph, sizes, packing.N if packing else None)
         backend = resolve_backend(self.backend, device, io)
-        longest = max(packing.lengths, default=0) if packing else sizes.get("T")
         numbers = parameters(graph, sizes, params)
         graph = self.in_mode(graph, longest)
         return Call(self, graph, tensors, numbers, sizes, packing, io, device, backend, wanted)

@@ -30,6 +30,9 @@ LENGTHS = ("Tensor? _cu_seqlens", "Tensor? _lengths", "SymInt[]? _seqlens")
 
 def library_op(op) -> "LibraryOp":
     """The registered op of a function.Op; made once for each pipeline, its stages and its back end."""
+    written = op.spec.axes.get("C")
+    if written is not None and written.least is not None:
+        return op.with_axes({"C": written.value}).library  # no chunk length follows what is a symbol here
     name = f"{op.spec.name}_{fingerprint(op)}"
     with _lock:
         if name not in _registered:

@@ -46,7 +46,7 @@ def input_table(graph: Graph):
 
 
 def plain_lines(spec: PipelineSpec) -> list[str]:
-    lines = [f"axis      {name} = {written.value}" for name, written in spec.axes.items()]
+    lines = [f"axis      {name} = {written.text}" for name, written in spec.axes.items()]
     lines += [f"param     {name} = {written.value}" for name, written in spec.params.items()]
     lines += [f"requires  {written.value}" for written in spec.constraints]
     return [*lines, ""] if lines else []
@@ -102,7 +102,7 @@ def definition_document(definition: DefinitionSpec) -> dict:
 
 
 def values(written: Mapping) -> dict:
-    return {name: each.value for name, each in written.items()}
+    return {name: each.value if each.least is None else each.text for name, each in written.items()}
 
 
 def pipeline_document(graph: Graph) -> dict:

@@ -62,7 +62,7 @@ def spec_changes(old: PipelineSpec, new: PipelineSpec) -> Iterator[Change]:
 
 
 def texts(written: Mapping[str, Written]) -> dict[str, str]:
-    return {name: str(each.value) for name, each in written.items()}
+    return {name: each.text for name, each in written.items()}
 
 
 def input_changes(old: Mapping[str, InputSpec], new: Mapping[str, InputSpec]) -> Iterator[Change]:

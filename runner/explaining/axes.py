@@ -12,7 +12,7 @@ def fixed_axis(facts: Facts, axis: str) -> Line:
     """An axis of the file's ``axes``, or what --axes put over it."""
     written = facts.op.spec.axes[axis]
     in_file = (written.mark.source or "")[written.mark.column - 1 : written.mark.end_column - 1]
-    over = "" if in_file == str(written.value) else f", and --axes puts {written.value} in its place"
+    over = "" if in_file in (str(written.value), written.text) else f", and --axes puts {written.value} in its place"
     return Line(f"{axis} = {in_file or written.value}: from axes{over}", written.key_mark, axis)
 
 

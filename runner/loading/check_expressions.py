@@ -11,7 +11,7 @@ from .spec import PipelineSpec, Written
 
 def expression_errors(spec: PipelineSpec) -> list[Diagnostic]:
     """Params may use the axes and the params before them, with: the axes and every param, constraints the axes."""
-    axes, found = axis_names(spec), []
+    axes, found = axis_names(spec), range_errors(spec)
     for position, (name, written) in enumerate(spec.params.items()):
         found += problems(f"the param {name}", written, {*axes, *list(spec.params)[:position]})
     for entry in spec.stages.values():
@@ -19,6 +19,18 @@ def expression_errors(spec: PipelineSpec) -> list[Diagnostic]:
             found += problems(f"{entry.id}.{name}", written, {*axes, *spec.params})
     for written in spec.constraints:
         found += problems("the constraint", written, axes, condition=True)
+    return found
+
+
+def range_errors(spec: PipelineSpec) -> list[Diagnostic]:
+    """Only the chunk length may follow the sequences, and only where no input has chunks."""
+    found = []
+    for name, written in spec.axes.items():
+        chunked = [entry.name for entry in spec.inputs.values() if {"C", "NT"} & set(entry.shape)]
+        if written.least is not None and (name != "C" or chunked):
+            why = f"the input {chunked[0]} has chunks" if name == "C" else "only C follows the sequences"
+            message = f"axes.{name} cannot be {written.text}: {why}"
+            found.append(Diagnostic(codes.AXIS_SIZE, message, written.mark, help=f"write {name}: {written.value}"))
     return found
 
 

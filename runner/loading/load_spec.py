@@ -5,6 +5,7 @@ stage or a port exists is the graph's business.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ..diagnostics.marks import Mark
@@ -13,6 +14,7 @@ from .decode_text import read_bytes
 from .edge_expressions import with_entries
 from .extend import whole_tree
 from .spec import DefinitionSpec, EdgeSpec, InputSpec, OutputSpec, PipelineSpec, StageSpec, Written
+from .spec_keys import chunk_lengths
 from .yaml_nodes import Entry, List, Map, Node, Scalar, entries
 
 
@@ -42,7 +44,7 @@ def pipeline(root: Map, file: str, bases: Mapping[str, Mark]) -> PipelineSpec:
         name=text(top, "name"),
         summary=text(top, "summary"),
         source=text(top, "source"),
-        axes=written_map(root, "axes"),
+        axes={name: axis(each) for name, each in written_map(root, "axes").items()},
         inputs={name: input_spec(entry) for name, entry in entries(root, "inputs").items()},
         params=written_map(root, "params"),
         constraints=written_list(root, "constraints"),
@@ -51,6 +53,14 @@ def pipeline(root: Map, file: str, bases: Mapping[str, Mark]) -> PipelineSpec:
         outputs={name: output_spec(entry) for name, entry in entries(root, "outputs").items()},
         bases=bases,
     )
+
+
+def axis(written: Written) -> Written:
+    """A size, or the chunk length's least and most."""
+    if not isinstance(written.value, str):
+        return written
+    least, most = chunk_lengths(written.value)
+    return replace(written, value=most, least=least)
 
 
 def input_spec(entry: Entry) -> InputSpec:

@@ -9,11 +9,20 @@ from ..maps.formula import Formula
 
 @dataclass(frozen=True)
 class Written:
-    """A scalar of the file and its place, with that of its key where it has one."""
+    """A scalar of the file and its place, with that of its key where it has one.
+
+    least: of a chunk length that follows the sequences, whose most is the value.
+    """
 
     value: str | int | float | bool | None
     mark: Mark
     key_mark: Mark | None = None
+    least: int | None = None
+
+    @property
+    def text(self) -> str:
+        """As a file writes it."""
+        return str(self.value) if self.least is None else f"{self.least}..{self.value}"
 
 
 @dataclass(frozen=True)

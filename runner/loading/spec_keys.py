@@ -7,6 +7,7 @@ know, before it looks at anything else.
 """
 
 import keyword
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -132,7 +133,26 @@ NAME = Rule(
 )
 TEXT = Rule("a text")
 VERSION = Rule("the version of the file's format", choices=dict.fromkeys(VERSIONS, "the format that this file follows"))
-SIZE = Rule("a whole number from 1", numbers=True, texts=False, whole=True)
+
+
+CHUNK_LENGTHS = r"[1-9][0-9]{0,5}\.\.[1-9][0-9]{0,5}"
+
+
+def chunk_lengths(text: str) -> tuple[int, int] | None:
+    """(least, most) of ``16..64``, both powers of two."""
+    least, most = map(int, text.split("..")) if re.fullmatch(CHUNK_LENGTHS, text) else (1, 0)
+    return (least, most) if least < most and least.bit_count() == most.bit_count() == 1 else None
+
+
+SIZE = Rule(
+    "a whole number from 1",
+    pattern=CHUNK_LENGTHS,
+    parse=chunk_lengths,
+    numbers=True,
+    whole=True,
+    help="a size; for the chunk length C also its least and most, powers of two, as 16..64",
+    examples=("64", "16..64"),
+)
 NUMBER = Rule("a number", numbers=True, texts=False)
 EXPRESSION_TEXT = Rule("an expression or a number", EXPRESSION, numbers=True, exact=True, examples=("K ** -0.5",))
 CONSTRAINT = Rule("an expression that is true or false", EXPRESSION, exact=True, examples=("HV % H == 0",))
@@ -222,7 +242,7 @@ PIPELINE = Table(
         "name": Key("the op's name", NAME, required=True),
         "summary": Key("one line on what the op is", TEXT),
         "source": Key("where the op was published", TEXT),
-        "axes": Key("axes whose size the file fixes; C is the chunk length", Named(SIZE)),
+        "axes": Key("axes whose size the file fixes; C is the chunk length, as 16..64 if it follows T", Named(SIZE)),
         "inputs": Key("the tensors of a call, each a shape or a mapping", Named(INPUT, filled=True), required=True),
         "params": Key("numbers of a call, each with its default: an expression over axes", Named(EXPRESSION_TEXT)),
         "constraints": Key("expressions over axes that hold in every call", Many(CONSTRAINT)),

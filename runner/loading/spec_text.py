@@ -80,7 +80,8 @@ def definition_lines(definition: DefinitionSpec) -> Iterable[Line]:
 def flow_line(key: str, written: Mapping[str, Written]) -> Iterable[Line]:
     if written:
         marks = [mark for each in written.values() for mark in (each.mark, each.key_mark) if mark]
-        yield Line(f"{key}: {flow({name: each.value for name, each in written.items()})}", marks)
+        values = {name: each.value if each.least is None else each.text for name, each in written.items()}
+        yield Line(f"{key}: {flow(values)}", marks)
 
 
 def list_lines(key: str, written: Sequence[Written], indent: str) -> Iterable[Line]:

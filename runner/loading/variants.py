@@ -26,7 +26,10 @@ def with_axes(spec: PipelineSpec, sizes: Mapping[str, int]) -> PipelineSpec:
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             message = f"{name} = {size!r}: the size of an axis is a whole number from 1"
             raise ChunkwiseError(Diagnostic(codes.BAD_AXES, message, spec.axes[name].mark))
-    axes = {name: replace(written, value=sizes.get(name, written.value)) for name, written in spec.axes.items()}
+    axes = {
+        name: replace(written, value=sizes[name], least=None) if name in sizes else written
+        for name, written in spec.axes.items()
+    }
     return replace(spec, axes=axes)
 
 

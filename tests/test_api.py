@@ -7,12 +7,16 @@ check: a TypeError. Compiled code can raise a TypeError only; it carries the cod
 import inspect
 import pydoc
 import re
+from pathlib import Path
 
 import pytest
 import torch
 from support.ops import op, refusal
 
 from chunkwise.runner import load
+from chunkwise.runner.backward.derive import derive
+from chunkwise.runner.calling import call_reference
+from chunkwise.runner.stage_files.stage_library import SHIPPED
 
 LOADS = {
     "no path": ((3,), {}, "a pipeline is a name or a path, not an int", 'load("gated_delta")'),
@@ -161,3 +165,22 @@ def test_a_vjp_that_gives_no_mapping(tmp_path):
     assert error.code == "CW506" and error.label is None
     assert error.message == "two.vjp: vjp of twice gives a Tensor, no mapping"
     assert (error.mark.line, error.help) == (11, 'return {"x": d_x}')
+
+
+def test_stage_files_are_read_for_errors_alone(tmp_path, monkeypatch):
+    """A call parses none: not those of one's own, and the stages that are made of a graph count as shipped."""
+
+    def unread(file):
+        raise AssertionError(f"{file} is read")
+
+    (tmp_path / "twice.py").write_text(STAGE.replace("return 2 * d_y", 'return {"x": 2 * d_y}'))
+    (tmp_path / "twice.yaml").write_text(PIPE.replace("{x: x}}}", "{x: x * x}}}"))
+    an_op = load(tmp_path / "twice.yaml", stages=[tmp_path], backend="reference")
+    monkeypatch.setattr(call_reference, "StageSource", unread)
+    x = torch.ones(1, 4, 1, 8, requires_grad=True)
+    an_op(x=x).y.sum().backward()
+    assert torch.equal(x.grad, torch.full_like(x, 4))
+    graph = derive(load("gated_delta_l2norm").whole, frozenset("qkv"), {"o"})
+    made = [node for node in graph.nodes.values() if Path(node.stage.file).stem == "_gradient_sum"]
+    assert made and {Path(node.stage.file).parent for node in graph.nodes.values()} == {SHIPPED}
+    assert {Path(node.stage.file).parent for node in an_op.whole.nodes.values()} == {SHIPPED, tmp_path}

@@ -1,6 +1,7 @@
 """The examples: variants without Python, a stage of one's own, tensors of a real model and what it made of them."""
 
 import json
+import math
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from chunkwise.runner import load
 from chunkwise.runner.main import main
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -79,12 +81,51 @@ def test_command_lines_that_the_examples_show(line, tmp_path, monkeypatch, capsy
     monkeypatch.chdir(ROOT)
     words = shlex.split(line)
     small = ["--axes", SMALL, "--device", "cpu"] if words[0] in ("run", "verify") else []
-    out = ["--out", str(tmp_path)] if words[0] == "run" else []
-    assert main([*words, *small, *out]) == 0, capsys.readouterr().err
+    out = ["--out", str(tmp_path)] if words[0] in ("run", "diff") else []
+    differs = int(words[0] == "diff")
+    assert main([*words, *small, *out]) == differs, capsys.readouterr().err
 
 
 def test_command_lines_are_there():
-    assert {line.split()[0] for line in written_commands()} == {"show", "check", "verify", "run"}
+    assert {line.split()[0] for line in written_commands()} == {"show", "check", "verify", "run", "diff", "why"}
+
+
+SIX = ("gated_delta_negative", "gated_delta_output_gate", "comba", "gla_normalised", "kda_scalar_gate", "coupled_delta")
+
+
+@pytest.mark.parametrize("name", SIX)
+def test_a_variant_is_short_and_has_a_source(name, document):
+    file = EXAMPLES / "variants" / f"{name}.yaml"
+    code, result = document("check", file)
+    assert (code, result["errors"], result.get("warnings", [])) == (0, [], [])
+    assert len(file.read_text().splitlines()) <= 30 and load(file).spec.source
+
+
+def test_a_variant_on_packed_sequences(document):
+    """A quotient in an edge, where rows past the last sequence hold 0 / 0 or anything."""
+    words = ("--axes", "B=1,T=20,H=1,HV=2,K=16,V=16", "--seqlens", "7,0,10", "--device", "cpu", "--backward")
+    code, result = document("verify", EXAMPLES / "variants" / "gla_normalised.yaml", *words)
+    assert code == 0, result["errors"]
+
+
+def test_recall_is_learned_and_drawn(tmp_path):
+    """Tiny: two of the six, whose losses fall well below chance."""
+    picture, variants = tmp_path / "recall.svg", EXAMPLES / "variants"
+    words = ["--steps", "40", "--pairs", "4", "--batch", "8", "--out", str(picture)]
+    command = [sys.executable, variants / "recall.py", *words, "--pipeline"]
+    two = [variants / f"{name}.yaml" for name in ("comba", "gla_normalised")]
+    done = subprocess.run([*command, *two], capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    lines = {line.split()[0]: [float(x) for x in line.split()[1:]] for line in done.stdout.splitlines()[1:-1]}
+    assert lines.keys() == {"comba", "gla_normalised"}
+    for first, last, _, accuracy in lines.values():
+        assert last < math.log(8) / 2 < first and accuracy > 0.5
+    assert all(f"<!-- {name} -->" in picture.read_text() for name in lines)
+
+
+def test_the_picture_of_recall_shows_all_six():
+    text = (EXAMPLES / "variants" / "recall.svg").read_text()
+    assert all(f"<!-- {name} -->" in text for name in SIX) and len(text) < 100_000
 
 
 def checked(result):

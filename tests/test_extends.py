@@ -32,7 +32,7 @@ from chunkwise.runner.stage_files.stage_library import find_stages
 
 BAD = Path(__file__).parent / "bad" / "extends"
 VARIANTS = [name for name in names() if "\nextends:" in (FOLDER / f"{name}.yaml").read_text()]
-EXAMPLES = sorted((FOLDER.parent / "examples" / "variants").glob("*.yaml"))
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples" / "variants").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("file", sorted(BAD.glob("*.txt")), ids=lambda file: file.stem)

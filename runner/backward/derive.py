@@ -12,7 +12,7 @@ from ...stages import _gradient_sum
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic, Note
 from ..graphs.graph import Graph, Node, Value
-from ..stage_files.stage_library import Stage
+from ..stage_files.stage_library import SHIPPED, Stage
 from .vjp_stage import cotangent_dtype, vjp_stage
 
 
@@ -141,9 +141,8 @@ class Walk:
         shape = " ".join(map(str, value.axes))
         contract = _gradient_sum.contract(shape, [self.values[part].dtype for part in parts], dtype)
         doc = f"Sum of the {len(parts)} contributions to the gradient of {name}."
-        stage = Stage(
-            "gradient_sum", _gradient_sum.__file__, doc, contract, _gradient_sum.reference, _gradient_sum.LAUNCHERS
-        )
+        file = str(SHIPPED / "_gradient_sum.py")
+        stage = Stage("gradient_sum", file, doc, contract, _gradient_sum.reference, _gradient_sum.LAUNCHERS)
         axes = {axis: axis for axis in value.axes if isinstance(axis, str)}
         inputs = {f"x{i}": part for i, part in enumerate(parts)}
         self.values[f"{id}.y"] = replace(cotangent_value(value, f"{id}.y", id, "y"), dtype=dtype)

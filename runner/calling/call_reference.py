@@ -70,27 +70,33 @@ def function_of(node: Node) -> str:
 
 
 def result_error(node: Node, file: Path, outputs, sizes: Mapping[str, float]) -> Diagnostic | None:
-    """A result that is no mapping, lacks an output, or holds something that is no tensor or has another shape."""
+    """What is wrong with a result, if anything; only then is the stage file read."""
+    fault = result_fault(node, outputs, sizes)
+    if fault is None:
+        return None
+    said, help = fault
     what = f"{node.id}: {function_of(node)} of {file.stem}"
     mark = StageSource(file).function(function_of(node))
+    return Diagnostic(codes.STAGE_FAILED, f"{what} gives {said}", mark, help=help)
+
+
+def result_fault(node: Node, outputs, sizes: Mapping[str, float]) -> tuple[str, str | None] | None:
+    """What is given, and help: a result that is no mapping, lacks an output, or holds something that is no tensor or
+    has another shape."""
     if not isinstance(outputs, Mapping):
         example = ", ".join(f'"{shown(node, name)}": {name}' for name in node.outputs)
-        message = f"{what} gives a {type(outputs).__name__}, no mapping"
-        return Diagnostic(codes.STAGE_FAILED, message, mark, help=f"return {{{example}}}")
+        return f"a {type(outputs).__name__}, no mapping", f"return {{{example}}}"
     contract = node.stage.contract.outputs
     for name in node.outputs:
         if name not in outputs and (node.stage.is_vjp or not contract[name].optional):
-            return Diagnostic(
-                codes.STAGE_FAILED, f"{what} gives no {shown(node, name)}", mark, help=given(node, outputs)
-            )
+            return f"no {shown(node, name)}", given(node, outputs)
         x = outputs.get(name)
         if x is not None and not isinstance(x, torch.Tensor):
-            message = f"{what} gives a {type(x).__name__} for {shown(node, name)}"
-            return Diagnostic(codes.STAGE_FAILED, message, mark)
+            return f"a {type(x).__name__} for {shown(node, name)}", None
         wanted = [int(axis) if axis.isdigit() else sizes[axis] for axis in contract[name].axes]
         if x is not None and list(x.shape) != wanted:
-            message = f"{what} gives {shown(node, name)} [{contract[name].shape}] the shape {list(x.shape)}"
-            return Diagnostic(codes.STAGE_FAILED, message, mark, help=f"these sizes make it {wanted}")
+            said = f"{shown(node, name)} [{contract[name].shape}] the shape {list(x.shape)}"
+            return said, f"these sizes make it {wanted}"
     return None
 
 

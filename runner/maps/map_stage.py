@@ -5,7 +5,7 @@ from functools import cache, cached_property
 
 from ...stages import _map_launches
 from ...stages._contract import Contract, Launcher, Port
-from ..stage_files.stage_library import Stage
+from ..stage_files.stage_library import SHIPPED, Stage
 from .function_source import function_source
 from .layout import layout_of
 from .load_source import load_source
@@ -29,7 +29,7 @@ def map_stage(
     flops = " * ".join([str(operations), *layout.axes])
     return Stage(
         name=f"({text})",
-        file=_map_launches.__file__,
+        file=str(SHIPPED / "_map_launches.py"),
         doc=f"y = {text}, elementwise.",
         contract=Contract(ports, {"y": result}, dict.fromkeys(scalars), flops=flops),
         reference=Function(source, "reference", layout.has, scalars),

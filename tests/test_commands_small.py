@@ -9,7 +9,7 @@ from chunkwise.runner import load
 from chunkwise.runner.commands import _machine, doctor
 from chunkwise.runner.definition.functions import FUNCTIONS, RULES
 from chunkwise.runner.diagnostics import codes
-from chunkwise.runner.loading import spec_keys
+from chunkwise.runner.loading import spec_keys, variant_keys
 from chunkwise.runner.loading.pipelines import FOLDER
 from chunkwise.runner.main import main
 from chunkwise.runner.reporting.known_bad import known_bad, unmeasured
@@ -182,9 +182,11 @@ def tables(keys, before=""):
 def test_explain_pipeline_has_every_key_that_the_loader_takes(chunkwise, document):
     keys = dict(tables(spec_keys.PIPELINE.keys))
     shown = document("explain", "pipeline")["keys"]
-    assert [each["key"] for each in shown] == list(keys)
-    assert all(each["value"] and each["doc"] == keys[each["key"]].doc for each in shown)
-    assert [each["key"] for each in shown if each["required"]] == [name for name, key in keys.items() if key.required]
+    own, variant = shown[: len(keys)], [each["key"] for each in shown[len(keys) :]]
+    assert [each["key"] for each in own] == list(keys)
+    assert all(each["value"] and each["doc"] == keys[each["key"]].doc for each in own)
+    assert [each["key"] for each in own if each["required"]] == [name for name, key in keys.items() if key.required]
+    assert variant[0] == "extends" and {f"replace.{name}" for name in variant_keys.REPLACE.keys} <= set(variant)
     code, out, err = chunkwise("explain", "pipeline")
     assert (code, err) == (0, "") and "stages.NAME.recompute" in out and "unit_norm(AXIS)" in out
     assert all(f"\n{unit} " in out for unit in UNITS)

@@ -62,4 +62,6 @@ def type_words(value: Value) -> str:
 def note(entry: InputSpec) -> str:
     """What a file says of an input beside its type."""
     default = f"optional, {entry.default.value} when absent" if entry.default else "optional"
-    return "; ".join(filter(None, (default if entry.optional else "", entry.doc)))
+    rows = f"rows by {entry.slots.value}" if entry.slots else ""
+    written = "written in place" if entry.mutates else ""
+    return "; ".join(filter(None, (default if entry.optional else "", written, rows, entry.doc)))

@@ -9,7 +9,8 @@ from ...stages._units import UNITS
 from ..definition import functions as of_definitions
 from ..definition.types import HEADS, LANES
 from ..expression import number, parse
-from ..loading.spec_keys import DEFINITION, DTYPE, PIPELINE, Flag, Key, Kind, Many, Named, Rule, Table
+from ..loading.spec_keys import DEFINITION, DTYPE, PIPELINE, Flag, Key, Kind, Lines, Many, Named, Removable, Rule, Table
+from ..loading.variant_keys import VARIANT
 from ._tables import table
 
 WIDTH = 110
@@ -31,6 +32,7 @@ def rows_of(keys: Mapping[str, Key], before: str = "") -> Iterator[Row]:
         path = f"{before}{name}"
         yield Row(path, words(key.kind), key.required, key.doc)
         inside, kind = (f"{path}.NAME.", key.kind.item) if isinstance(key.kind, Named) else (f"{path}.", key.kind)
+        kind = kind.item if isinstance(kind, Removable) else kind
         if isinstance(kind, Table):
             yield from rows_of(kind.keys, inside)
 
@@ -46,6 +48,10 @@ def words(kind: Kind) -> str:
             return f"{item.words}, or a list of them" if single else f"a list; each {item.words}"
         case Named(item):
             return f"NAME: {words(item)}"
+        case Removable(item):
+            return f"{words(item)}, or null"
+        case Lines(item):
+            return f"a list; each {item.words}; or OLD LINE: a line, a list of lines or null"
         case Table(keys, short):
             return f"{words(keys[short].kind)}, or a mapping" if short else "a mapping"
 
@@ -74,11 +80,19 @@ def indented(text: str) -> str:
 def pipeline_page() -> tuple[dict, list]:
     """(the JSON, the text) on pipeline files."""
     rows = list(rows_of(PIPELINE.keys))
+    more = list(rows_of({name: VARIANT.keys[name] for name in ("extends", "replace")}))
     known = ", ".join(number.FUNCTIONS)
     text = [
         "A pipeline file, key by key. `chunkwise explain definition` has the lines of a definition.",
         "",
         key_table(rows),
+        paragraph(
+            "A file that extends another has a name, and of the rest what is its own. What stands beside extends is "
+            "added: entries by their name, lines of the definition at the end. What stands under replace is other than "
+            "in the base; a line goes in between by OLD LINE: [OLD LINE, the new one]. edges speak of the readers in "
+            "the base, not of stages that the file adds."
+        ),
+        key_table(more),
         paragraph(
             "Expressions of params, with and constraints are over numbers: axes, and the params before. Functions: "
             f"{known}. A call may give a param a number of its own, as in op(..., scale=1.0)."
@@ -88,7 +102,7 @@ def pipeline_page() -> tuple[dict, list]:
         paragraph(f"Value laws, in quotes where they stand inside {{ }}: {', '.join(_laws.FORMS)}."),
     ]
     units = {"units": UNITS, "dtypes": DTYPE.choices, "laws": list(_laws.FORMS)}
-    return {"keys": documents(rows), "functions": list(number.FUNCTIONS), **units}, text
+    return {"keys": documents([*rows, *more]), "functions": list(number.FUNCTIONS), **units}, text
 
 
 def definition_page() -> tuple[dict, list]:

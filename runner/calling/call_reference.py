@@ -8,6 +8,7 @@ import torch
 
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..diagnostics.marks import Mark
 from ..graphs.graph import Node
 from ..reporting.memory import out_of_memory
 from ..stage_files.stage_library import SHIPPED
@@ -70,7 +71,8 @@ def function_of(node: Node) -> str:
 
 
 def result_error(node: Node, file: Path, outputs, sizes: Mapping[str, float]) -> Diagnostic | None:
-    """A result that is no mapping, lacks an output, or holds something that is no tensor or has another shape."""
+    """A result that is no mapping, lacks an output that is wanted, or holds something that is no tensor or has another
+    shape."""
     what = f"{node.id}: {function_of(node)} of {file.stem}"
     mark = StageSource(file).function(function_of(node))
     if not isinstance(outputs, Mapping):
@@ -79,11 +81,9 @@ def result_error(node: Node, file: Path, outputs, sizes: Mapping[str, float]) ->
         return Diagnostic(codes.STAGE_FAILED, message, mark, help=f"return {{{example}}}")
     contract = node.stage.contract.outputs
     for name in node.outputs:
-        if name not in outputs and (node.stage.is_vjp or not contract[name].optional):
-            return Diagnostic(
-                codes.STAGE_FAILED, f"{what} gives no {shown(node, name)}", mark, help=given(node, outputs)
-            )
         x = outputs.get(name)
+        if x is None and (node.stage.is_vjp or not contract[name].optional):
+            return missing(node, what, name, outputs, mark)
         if x is not None and not isinstance(x, torch.Tensor):
             message = f"{what} gives a {type(x).__name__} for {shown(node, name)}"
             return Diagnostic(codes.STAGE_FAILED, message, mark)
@@ -92,6 +92,16 @@ def result_error(node: Node, file: Path, outputs, sizes: Mapping[str, float]) ->
             message = f"{what} gives {shown(node, name)} [{contract[name].shape}] the shape {list(x.shape)}"
             return Diagnostic(codes.STAGE_FAILED, message, mark, help=f"these sizes make it {wanted}")
     return None
+
+
+def missing(node: Node, what: str, name: str, outputs: Mapping, mark: Mark) -> Diagnostic:
+    """A result that is not there, or None: whoever reads it would read memory that nobody has written."""
+    if name not in outputs:
+        return Diagnostic(codes.STAGE_FAILED, f"{what} gives no {shown(node, name)}", mark, help=given(node, outputs))
+    why = "needs asks for" if node.stage.is_vjp else "the contract does not mark optional"
+    message = f"{what} gives None for {shown(node, name)}, which {why}"
+    zeros = "for a gradient that is 0, give zeros: torch.zeros_like" if node.stage.is_vjp else None
+    return Diagnostic(codes.STAGE_FAILED, message, mark, help=zeros)
 
 
 def shown(node: Node, name: str) -> str:

@@ -104,6 +104,8 @@ def fill_by_reference(step: Step, plan: Plan, inputs: Values, keywords, seqs: Se
     for name, x in rounded(step.node, results, plan.io, wanted).items():
         if x is not None:
             outputs[name].copy_(x)
+        else:
+            outputs[name] = None  # an optional output without its cause is absent, as is what nobody asked for
 
 
 def launch_all(launches) -> None:

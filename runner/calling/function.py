@@ -27,7 +27,8 @@ from ..rewriting.recurrent import check_mode, goes_by_token, no_recurrent_form, 
 from ..stage_files.stage_library import find_stages
 from .autograd import differentiable, needs_autograd
 from .call_help import OWN, call_help, call_signature
-from .check_call import check_state_count, check_tensors, check_written, read_sizes
+from .check_call import check_tensors, read_sizes
+from .check_states import check_state_count, check_written
 from .least_recent import LeastRecent
 from .library_op import library_op
 from .load_arguments import check_load
@@ -92,7 +93,9 @@ class Op:
         outputs: names of the outputs wanted (all by default); the others are neither computed nor stored.
 
         Returns a named tuple of the outputs; None where not wanted or where a missing input leaves nothing to say.
-        Inputs are never written, but for those that the file marks mutates. Runs on the tensors' device and current
+        Inputs are never written, but for those that the file marks mutates; no other input may share memory with those,
+        and no two sequences a row of them. Rows named on a GPU are not read back: there one outside of the states counts
+        as -1, and what two sequences leave in one row is undefined. Runs on the tensors' device and current
         stream. What does not fit is a ChunkwiseError that names it, raised before anything is launched; compiled code
         can only raise a TypeError with its text.
         """

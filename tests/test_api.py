@@ -56,9 +56,11 @@ def test_an_argument_that_load_does_not_have():
         load("gated_delta", axes={"C": 32})
 
 
+SIZES = "the size of an axis is a whole number from 1 to 999999999"
 METHODS = {
-    "a size of 0": (lambda an_op: an_op.with_axes({"C": 0}), "C = 0: the size of an axis is a whole number from 1"),
-    "a text": (lambda an_op: an_op.with_axes({"C": "32"}), "C = '32': the size of an axis is a whole number from 1"),
+    "a size of 0": (lambda an_op: an_op.with_axes({"C": 0}), f"C = 0: {SIZES}"),
+    "a size beyond all": (lambda an_op: an_op.with_axes({"C": 10**9}), f"C = 1000000000: {SIZES}"),
+    "a text": (lambda an_op: an_op.with_axes({"C": "32"}), f"C = '32': {SIZES}"),
     "no names": (lambda an_op: an_op.with_axes("C"), "sizes of axes are given by name, not as str"),
     "an axis that is not fixed": (lambda an_op: an_op.with_axes({"K": 8}), "gated_delta fixes no axis K"),
     "a name that is none": (lambda an_op: an_op.with_axes({3: 8}), "gated_delta fixes no axis 3"),
@@ -161,3 +163,14 @@ def test_a_vjp_that_gives_no_mapping(tmp_path):
     assert error.code == "CW506" and error.label is None
     assert error.message == "two.vjp: vjp of twice gives a Tensor, no mapping"
     assert (error.mark.line, error.help) == (11, 'return {"x": d_x}')
+
+
+@pytest.mark.parametrize("name", ["self", "positional", "given", "mode", "Tensor"])
+def test_inputs_of_any_other_name(tmp_path, name):
+    """What Python, an op's methods or PyTorch's schemas call their own is no argument of a call."""
+    (tmp_path / "twice.py").write_text(STAGE)
+    (tmp_path / "twice.yaml").write_text(
+        PIPE.replace("inputs: {x:", f"inputs: {{{name}:").replace("x: x", f"x: {name}")
+    )
+    x = torch.ones(1, 4, 1, 8)
+    assert torch.equal(load(tmp_path / "twice.yaml", stages=[tmp_path])(**{name: x}).y, 2 * x)

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import torch
 
-from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Graph
 from ..planning.execute import readable

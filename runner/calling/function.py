@@ -19,6 +19,7 @@ from ..graphs.sizes import complete, parameters
 from ..graphs.wire import did_you_mean
 from ..loading.load_spec import read_spec
 from ..loading.pipelines import find_pipeline
+from ..loading.spec_keys import OWN
 from ..loading.variants import until, with_axes, with_given
 from ..planning.execute import execute, readable
 from ..planning.plan import Plan, make_plan, resolve_backend
@@ -26,7 +27,7 @@ from ..planning.sequences import Packing, read_packing, seqs_of
 from ..rewriting.recurrent import check_mode, goes_by_token, no_recurrent_form, recurrent_graph
 from ..stage_files.stage_library import find_stages
 from .autograd import differentiable, needs_autograd
-from .call_help import OWN, call_help, call_signature
+from .call_help import call_help, call_signature
 from .check_call import check_tensors, read_sizes
 from .check_states import check_state_count, check_written
 from .least_recent import LeastRecent
@@ -85,7 +86,7 @@ class Op:
         used = {name: stage for name, stage in self.stages.items() if name in uses or stage.pattern}
         return Op, (self.spec, used, self.backend, self.memory_budget, self.mode)
 
-    def __call__(self, *positional, cu_seqlens=None, seqlens=None, outputs=None, **given):
+    def __call__(self, /, *positional, cu_seqlens=None, seqlens=None, outputs=None, **given):
         """The op on tensors and numbers, all by name. io is one dtype for all the tensors that say so. Beside them:
 
         cu_seqlens: [N + 1] int32 or int64, on the tensors' device, for packed sequences (B = 1).
@@ -93,11 +94,11 @@ class Op:
         outputs: names of the outputs wanted (all by default); the others are neither computed nor stored.
 
         Returns a named tuple of the outputs; None where not wanted or where a missing input leaves nothing to say.
-        Inputs are never written, but for those that the file marks mutates; no other input may share memory with those,
-        and no two sequences a row of them. Rows named on a GPU are not read back: there one outside of the states counts
-        as -1, and what two sequences leave in one row is undefined. Runs on the tensors' device and current
-        stream. What does not fit is a ChunkwiseError that names it, raised before anything is launched; compiled code
-        can only raise a TypeError with its text.
+        Inputs are never written, but for those that the file marks mutates; no other input may share memory with
+        those, and no two sequences a row of them. Rows named on a GPU are not read back: there one outside of the
+        states counts as -1, and what two sequences leave in one row is undefined. Runs on the tensors' device and
+        current stream. What does not fit is a ChunkwiseError that names it, raised before anything is launched;
+        compiled code can only raise a TypeError with its text.
         """
         if positional:
             refuse_positional(self.spec)

@@ -52,8 +52,8 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in sorted({
     ),
     codes.BAD_NAME: (
         "Names of pipelines, inputs, stages, parameters and outputs become arguments and fields in Python: a letter, "
-        "then letters, digits and _, at most 64 characters, and no word of Python. cu_seqlens is an argument of every "
-        "pipeline already.",
+        "then letters, digits and _, at most 64 characters, and no word of Python. cu_seqlens, seqlens and outputs are "
+        "arguments of every pipeline already.",
         "inputs: {lambda: B T HV}",
         "Choose another name.",
     ),

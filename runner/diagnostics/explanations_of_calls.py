@@ -22,9 +22,9 @@ OF_CALLS = {
     ),
     codes.TENSOR: (
         "A tensor of the call is missing, unknown, on another device, or has another dtype, rank or size than the "
-        "pipeline's inputs say. Or it is written over, and cannot be: another input shares its memory, or two sequences "
-        "name one row. Rows named on a GPU are not read back: there one outside of the states counts as -1, and what two "
-        "sequences leave in one row is undefined (run --probe looks).",
+        "pipeline's inputs say. Or it is written over, and cannot be: another input shares its memory, or two "
+        "sequences name one row. Rows named on a GPU are not read back: there one outside of the states counts as -1, "
+        "and what two sequences leave in one row is undefined (run --probe looks).",
         "op(q=q, k=k.half(), ...)                   # q is bfloat16",
         "Pass what the message names; nothing is cast or moved in silence.",
     ),

@@ -41,7 +41,7 @@ class Rule:
     pattern: a regular expression for the whole text. choices: the closed list with a line on each.
     parse: returns None for a text that is not allowed. problem: what is wrong inside a text, and where.
     refused: texts that fit the pattern and are not allowed.
-    numbers, texts: whether a number, a text will do. whole: numbers are whole and from 1 on.
+    numbers, texts: whether a number, a text will do. whole: numbers are whole and from 1 on. most: the largest of them.
     exact: the text stands in the file as it is, on one line, so that errors inside it have exact places.
     help: what to write instead; without it the examples serve.
     """
@@ -56,6 +56,7 @@ class Rule:
     numbers: bool = False
     texts: bool = True
     whole: bool = False
+    most: int | None = None
     exact: bool = False
     help: str | None = None
     examples: tuple[str, ...] = ()
@@ -123,6 +124,8 @@ class Lines:
 Kind = Rule | Flag | Many | Table | Named | Removable | Lines
 
 WORD = "[A-Za-z][A-Za-z0-9_]{0,63}"
+OWN = ("cu_seqlens", "seqlens", "outputs")
+"""What every call takes beside the inputs and params of its pipeline."""
 NAME = Rule(
     "a name",
     BAD_NAME,
@@ -130,9 +133,17 @@ NAME = Rule(
     refused=frozenset(keyword.kwlist) | {"cu_seqlens"},
     help="a letter, then letters, digits and _, at most 64; no word of Python, and not cu_seqlens",
 )
+ARGUMENT = replace(
+    NAME,
+    refused=NAME.refused | set(OWN),
+    help="a letter, then letters, digits and _, at most 64; no word of Python, and not cu_seqlens, seqlens or outputs",
+)
+"""Of inputs and params. Stages and outputs may have these names, and files of v1 do."""
 TEXT = Rule("a text")
 VERSION = Rule("the version of the file's format", choices=dict.fromkeys(VERSIONS, "the format that this file follows"))
-SIZE = Rule("a whole number from 1", numbers=True, texts=False, whole=True)
+LARGEST = 10**9 - 1
+"""The largest size of an axis: nine digits, as in shapes and in --axes."""
+SIZE = Rule(f"a whole number from 1 to {LARGEST}", numbers=True, texts=False, whole=True, most=LARGEST)
 NUMBER = Rule("a number", numbers=True, texts=False)
 EXPRESSION_TEXT = Rule("an expression or a number", EXPRESSION, numbers=True, exact=True, examples=("K ** -0.5",))
 CONSTRAINT = Rule("an expression that is true or false", EXPRESSION, exact=True, examples=("HV % H == 0",))
@@ -223,8 +234,12 @@ PIPELINE = Table(
         "summary": Key("one line on what the op is", TEXT),
         "source": Key("where the op was published", TEXT),
         "axes": Key("axes whose size the file fixes; C is the chunk length", Named(SIZE)),
-        "inputs": Key("the tensors of a call, each a shape or a mapping", Named(INPUT, filled=True), required=True),
-        "params": Key("numbers of a call, each with its default: an expression over axes", Named(EXPRESSION_TEXT)),
+        "inputs": Key(
+            "the tensors of a call, each a shape or a mapping", Named(INPUT, filled=True, key=ARGUMENT), required=True
+        ),
+        "params": Key(
+            "numbers of a call, each with its default: an expression over axes", Named(EXPRESSION_TEXT, key=ARGUMENT)
+        ),
         "constraints": Key("expressions over axes that hold in every call", Many(CONSTRAINT)),
         "definition": Key("the op itself, evaluated in float64: the oracle of verify", DEFINITION),
         "stages": Key("the stages of the chunked form, in any order", Named(STAGE, filled=True), required=True),

@@ -13,6 +13,7 @@ from ..graphs.graph import Graph, Value
 from ..graphs.wire import dependencies, did_you_mean, written_stages
 from .check_expressions import axis_names
 from .spec import InputSpec, OutputSpec, PipelineSpec, StageSpec, Written
+from .spec_keys import LARGEST, SIZE
 
 
 def with_axes(spec: PipelineSpec, sizes: Mapping[str, int]) -> PipelineSpec:
@@ -23,8 +24,8 @@ def with_axes(spec: PipelineSpec, sizes: Mapping[str, int]) -> PipelineSpec:
         if name not in spec.axes:
             help = did_you_mean(str(name), spec.axes) or f"those that it fixes: {', '.join(spec.axes) or 'none'}"
             raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"{spec.name} fixes no axis {name}", help=help))
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            message = f"{name} = {size!r}: the size of an axis is a whole number from 1"
+        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LARGEST:
+            message = f"{name} = {size!r:.40}: the size of an axis is {SIZE.words}"
             raise ChunkwiseError(Diagnostic(codes.BAD_AXES, message, spec.axes[name].mark))
     axes = {name: replace(written, value=sizes.get(name, written.value)) for name, written in spec.axes.items()}
     return replace(spec, axes=axes)

@@ -65,6 +65,11 @@ METHODS = {
     "an axis that is not fixed": (lambda an_op: an_op.with_axes({"K": 8}), "gated_delta fixes no axis K"),
     "a name that is none": (lambda an_op: an_op.with_axes({3: 8}), "gated_delta fixes no axis 3"),
     "an unknown stage": (lambda an_op: an_op.until("foo"), "gated_delta has no stage foo"),
+    "a stage that is a list": (lambda an_op: an_op.until([]), "gated_delta has no stage []"),
+    "inputs for stages as a list": (
+        lambda an_op: an_op.given(["wy"]),
+        "the inputs that stand for stages are given by name, not as list",
+    ),
     "a stage that is none": (lambda an_op: an_op.until(3), "gated_delta has no stage 3"),
 }
 

@@ -7,7 +7,7 @@ import torch
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Graph, Value
-from ..planning.dtypes import IO_DTYPES, name_of, port_dtype
+from ..planning.dtypes import IO_DTYPES, name_of, other_layout, port_dtype
 
 
 def check_tensors(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> tuple[torch.dtype, torch.device]:
@@ -18,6 +18,8 @@ def check_tensors(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> t
         value = graph.inputs[name]
         if not isinstance(x, torch.Tensor):
             found.append(wrong(value, f"must be a tensor, it is {type(x).__name__}"))
+        elif layout := other_layout(x):
+            found.append(wrong(value, f"must be a dense tensor, it is {layout}", DENSE))
         elif x.dim() != len(value.axes):
             found.append(wrong(value, f"must have {len(value.axes)} axes, it has the shape {list(x.shape)}"))
     if found:
@@ -33,6 +35,9 @@ def check_tensors(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> t
     if found:
         raise ChunkwiseError(*found)
     return io, device
+
+
+DENSE = "sequences of several lengths are packed along T, with their lengths in seqlens"
 
 
 def wrong(value: Value, message: str, help: str | None = None) -> Diagnostic:

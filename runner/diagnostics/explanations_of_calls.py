@@ -58,6 +58,12 @@ OF_CALLS = {
         "chunkwise diff gla kda --reports capture.safetensors capture.safetensors",
         "Name the reports that chunkwise run wrote, out/PIPE/report.json, that of the first pipeline first.",
     ),
+    codes.TRANSFORM: (
+        "The op was called under a transform of torch.func, or in forward-mode autograd. These look into a function, "
+        "and kernels cannot be looked into; a batch is an axis of the op already.",
+        "torch.func.grad(lambda q: op(q=q, k=k, v=v).o.sum())(q)",
+        "Differentiate with torch.autograd.grad or backward(). In place of torch.vmap, fold the mapped axis into B.",
+    ),
     codes.NO_GPU: (
         "What was asked for needs a GPU, and none is there or torch cannot use it.",
         "chunkwise run gated_delta --backend triton      # on a laptop",

@@ -33,7 +33,7 @@ def with_axes(spec: PipelineSpec, sizes: Mapping[str, int]) -> PipelineSpec:
 
 def until(spec: PipelineSpec, stages: Mapping, stage: str) -> PipelineSpec:
     """What the outputs of one stage need; the definition, which speaks of the whole op, falls away."""
-    if stage not in spec.stages or spec.stages[stage].formula:
+    if not isinstance(stage, str) or stage not in spec.stages or spec.stages[stage].formula:
         written = written_stages(spec)
         help = did_you_mean(str(stage), written) or f"its stages are {', '.join(written)}"
         raise ChunkwiseError(Diagnostic(codes.USAGE, f"{spec.name} has no stage {stage}", help=help))
@@ -64,6 +64,9 @@ def fixed_axes_of(part: PipelineSpec, stages: Mapping) -> dict[str, Written]:
 def with_given(spec: PipelineSpec, graph: Graph, names: Mapping[str, str]) -> PipelineSpec:
     """What stages with one output make becomes an input. names: stage -> the input's name. The definition, which begins
     at what those stages read, falls away, and so do inputs that nobody reads any more."""
+    if not isinstance(names, Mapping):
+        message = f"the inputs that stand for stages are given by name, not as {type(names).__name__}"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help='op.given({"gate": "g"})'))
     sources = {next(iter(graph.nodes[stage].outputs.values())): name for stage, name in names.items()}
     kept = {stage: reading(entry, sources) for stage, entry in spec.stages.items() if stage not in names}
     read = {edge.source for entry in kept.values() for edge in entry.edges}

@@ -60,13 +60,20 @@ def test_an_argument_that_load_does_not_have():
         load("gated_delta", axes={"C": 32})
 
 
+SIZES = "the size of an axis is a whole number from 1 to 999999999"
 METHODS = {
-    "a size of 0": (lambda an_op: an_op.with_axes({"C": 0}), "C = 0: the size of an axis is a whole number from 1"),
-    "a text": (lambda an_op: an_op.with_axes({"C": "32"}), "C = '32': the size of an axis is a whole number from 1"),
+    "a size of 0": (lambda an_op: an_op.with_axes({"C": 0}), f"C = 0: {SIZES}"),
+    "a size beyond all": (lambda an_op: an_op.with_axes({"C": 10**9}), f"C = 1000000000: {SIZES}"),
+    "a text": (lambda an_op: an_op.with_axes({"C": "32"}), f"C = '32': {SIZES}"),
     "no names": (lambda an_op: an_op.with_axes("C"), "sizes of axes are given by name, not as str"),
     "an axis that is not fixed": (lambda an_op: an_op.with_axes({"K": 8}), "gated_delta fixes no axis K"),
     "a name that is none": (lambda an_op: an_op.with_axes({3: 8}), "gated_delta fixes no axis 3"),
     "an unknown stage": (lambda an_op: an_op.until("foo"), "gated_delta has no stage foo"),
+    "a stage that is a list": (lambda an_op: an_op.until([]), "gated_delta has no stage []"),
+    "inputs for stages as a list": (
+        lambda an_op: an_op.given(["wy"]),
+        "the inputs that stand for stages are given by name, not as list",
+    ),
     "a stage that is none": (lambda an_op: an_op.until(3), "gated_delta has no stage 3"),
 }
 
@@ -184,3 +191,14 @@ def test_stage_files_are_read_for_errors_alone(tmp_path, monkeypatch):
     made = [node for node in graph.nodes.values() if Path(node.stage.file).stem == "_gradient_sum"]
     assert made and {Path(node.stage.file).parent for node in graph.nodes.values()} == {SHIPPED}
     assert {Path(node.stage.file).parent for node in an_op.whole.nodes.values()} == {SHIPPED, tmp_path}
+
+
+@pytest.mark.parametrize("name", ["self", "positional", "given", "mode", "Tensor"])
+def test_inputs_of_any_other_name(tmp_path, name):
+    """What Python, an op's methods or PyTorch's schemas call their own is no argument of a call."""
+    (tmp_path / "twice.py").write_text(STAGE)
+    (tmp_path / "twice.yaml").write_text(
+        PIPE.replace("inputs: {x:", f"inputs: {{{name}:").replace("x: x", f"x: {name}")
+    )
+    x = torch.ones(1, 4, 1, 8)
+    assert torch.equal(load(tmp_path / "twice.yaml", stages=[tmp_path])(**{name: x}).y, 2 * x)

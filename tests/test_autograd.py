@@ -9,12 +9,13 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from support.ops import PIPELINES, inputs, op, same_bits
+from support.ops import PIPELINES, inputs, op, refusal, same_bits
 from torch._subclasses import FakeTensorMode
 from torch.autograd import forward_ad
 from torch.utils.checkpoint import checkpoint
 
 from chunkwise.runner import load
+from chunkwise.runner.diagnostics import codes
 from chunkwise.runner.diagnostics.errors import ChunkwiseError
 from chunkwise.runner.planning.sequences import tables_by_stream
 
@@ -373,10 +374,34 @@ def test_forward_mode_is_refused():
     given = inputs(op("simple_gla"), **SMALL)
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(given["q"], torch.ones_like(given["q"]))
-        with pytest.raises(NotImplementedError, match="jvp"):
-            op("simple_gla")(**given | {"q": dual})
-    with pytest.raises(RuntimeError, match="functorch transforms"):
-        torch.func.grad(lambda q: op("simple_gla")(**given | {"q": q}).o.sum())(given["q"])
+        [found] = refusal(op("simple_gla"), **given | {"q": dual})
+        assert found.code == codes.TRANSFORM and "no forward mode" in found.help
+        assert op("simple_gla")(**given).o.shape == given["v"].shape
+
+
+TRANSFORMS = {
+    "grad": lambda f, q: torch.func.grad(f)(q),
+    "jacrev": lambda f, q: torch.func.jacrev(f)(q),
+    "jvp": lambda f, q: torch.func.jvp(f, (q,), (q,)),
+    "vmap": lambda f, q: torch.vmap(f)(q[None]),
+    "functionalize": lambda f, q: torch.func.functionalize(f)(q),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms_of_functions_are_refused_by_name(name):
+    given = inputs(op("simple_gla"), **SMALL)
+    [found] = refusal(TRANSFORMS[name], lambda q: op("simple_gla")(**given | {"q": q}).o.sum(), given["q"])
+    assert found.code == codes.TRANSFORM and name in found.message and found.help
+
+
+def test_a_batch_of_cotangents_is_refused():
+    """autograd maps backward over them, and a kernel cannot be mapped."""
+    given = inputs(op("simple_gla"), **SMALL)
+    q = given["q"].requires_grad_()
+    o = op("simple_gla")(**given).o
+    [found] = refusal(torch.autograd.grad, o, q, torch.stack([o, o]).detach(), is_grads_batched=True)
+    assert found.code == codes.TRANSFORM and "vmap" in found.message
 
 
 def test_threads(an_op, given):

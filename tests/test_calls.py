@@ -1,5 +1,8 @@
 """What a Python call that does not fit is told: the exact text of the exception, before anything runs."""
 
+from fractions import Fraction
+
+import numpy as np
 import pytest
 import torch
 
@@ -215,6 +218,38 @@ error[CW604]: the param scale must be a number, it is str
 11 | params: {scale: K ** -0.5}
    |          ^^^^^""",
     ),
+    "a param beyond float64": (
+        dict(scale=10**400),
+        """\
+error[CW604]: the param scale must be finite in float64, it is an integer of 1329 bits
+  --> op.yaml:11:10
+   |
+11 | params: {scale: K ** -0.5}
+   |          ^^^^^""",
+    ),
+    "a param of nan": (
+        dict(scale=float("nan")),
+        """\
+error[CW604]: the param scale must be finite in float64, it is nan
+  --> op.yaml:11:10
+   |
+11 | params: {scale: K ** -0.5}
+   |          ^^^^^""",
+    ),
+    "a sparse tensor": (
+        dict(q=torch.zeros(1, 8, 2, 16).to_sparse()),
+        """\
+error[CW604]: q [B T H K] must be a dense tensor, it is sparse_coo
+ --> op.yaml:5:3
+  |
+5 |   q:    B T H K
+  |   ^
+help: sequences of several lengths are packed along T, with their lengths in seqlens""",
+    ),
+    "a list in outputs": (
+        dict(outputs=[["o"]]),
+        "error[CW604]: op has no output ['o']\nhelp: it has o, final_state",
+    ),
     "an unknown output": (dict(outputs=["oo"]), "error[CW604]: op has no output oo\nhelp: did you mean o?"),
     "outputs as a text": (
         dict(outputs="o"),
@@ -276,6 +311,16 @@ SEQUENCES = {
         dict(seqlens=[3.5]),
         "error[CW603]: seqlens must be whole numbers, it is [3.5]\nhelp: pass the lengths, as in seqlens=[100, 0, 28]",
     ),
+    "true for a length": (
+        dict(seqlens=[True, 5]),
+        "error[CW603]: seqlens must be whole numbers, it is [True, 5]\n"
+        "help: pass the lengths, as in seqlens=[100, 0, 28]",
+    ),
+    "no length": (dict(seqlens=()), "error[CW603]: there is no sequence: seqlens is empty"),
+    "sparse ends": (
+        dict(cu_seqlens=ends(0, 8).to_sparse()),
+        "error[CW603]: cu_seqlens must be a dense tensor, it is sparse_coo",
+    ),
     "lengths past the end": (
         dict(seqlens=[3, 6]),
         "error[CW603]: the sequences have 9 tokens in all, the tensors have T = 8",
@@ -319,6 +364,43 @@ def test_sequences_of_a_pipeline_without_tokens(tmp_path, monkeypatch):
     assert str(caught.value).startswith("error[CW604]: x [1 2 3 K] has the size 4, the file says 3\n")
 
 
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=str)
+def test_nested_tensors(op, layout):
+    nested = torch.nested.nested_tensor([torch.zeros(8, 2, 16), torch.zeros(4, 2, 16)], layout=layout)
+    assert said(op, q=nested).startswith("error[CW604]: q [B T H K] must be a dense tensor, it is nested\n")
+
+
+@pytest.mark.parametrize("scale", [np.float32(0.5), np.float64(0.5), Fraction(1, 2), np.int64(2), 2**70], ids=repr)
+def test_params_are_real_numbers_of_any_type(op, scale):
+    given = tensors(q=torch.ones(1, 8, 2, 16), k=torch.ones(1, 8, 2, 16), v=torch.ones(1, 8, 4, 24))
+    assert torch.equal(op(**given, scale=scale).o, op(**given, scale=float(scale)).o)
+
+
+def test_no_memory_on_the_cpu(op):
+    """More than any machine can address, so that it is refused at once."""
+    message = said(op.with_axes({"C": 999_999_999}).with_mode("chunk"), T=64, H=1, HV=64)
+    assert message.startswith(
+        "error[CW703]: there is no memory for kkt (chunk_scaled_dot_kkt), whose buffers are [1, 64, 64, 999999999]\n"
+    )
+
+
+def test_every_output_is_a_tensor_of_its_own(tmp_path):
+    """Two outputs of one source, and an output that is an input: writing one changes no other."""
+    stages = "stages: {n: {use: sigmoid, in: {x: x}}}\noutputs: {y: n.y, z: n.y, w: x}\n"
+    (tmp_path / "op.yaml").write_text("schema: pipeline/v1\nname: op\ninputs: {x: B T HV}\n" + stages)
+    op = load(tmp_path / "op.yaml")
+    for call in (op, torch.compile(lambda **given: op(**given), backend="aot_eager", fullgraph=True)):
+        for trained in (False, True):
+            x = torch.ones(1, 8, 2, requires_grad=trained)
+            out = call(x=x)
+            y = out.y.detach().clone()
+            assert len({each.data_ptr() for each in (*out, x)}) == 4
+            assert torch.equal(out.z, y) and torch.equal(out.w, x)
+            if trained:
+                sum(each.sum() for each in out).backward()
+                torch.testing.assert_close(x.grad, 2 * y * (1 - y) + 1)
+
+
 BACKENDS = {
     "triton": """\
 error[CW701]: the triton back end needs a GPU, the tensors are on cpu
@@ -347,7 +429,11 @@ def test_no_gradient_of_a_gradient(op):
 
 def test_names_of_pipelines_and_folders(op):
     errors = []
-    for name, more in [("gated_dleta", {}), ("op.yml", {}), ("op.yaml", dict(stages=["/nowhere"]))]:
+    far = "x" * 5000
+    for name, more in [
+        ("gated_dleta", {}), ("op.yml", {}), ("op.yaml", dict(stages=["/nowhere"])),
+        (f"{far}.yaml", {}), ("op.yaml", dict(stages=[far])),
+    ]:  # fmt: skip
         with pytest.raises(ChunkwiseError) as caught:
             load(name, **more)
         errors.append(str(caught.value).replace("\n", " ").split(" help: pipelines here are")[0])
@@ -355,6 +441,8 @@ def test_names_of_pipelines_and_folders(op):
         "error[CW101]: there is no pipeline gated_dleta help: did you mean gated_delta?",
         "error[CW101]: there is no pipeline op.yml",
         "error[CW505]: no such folder of stages: /nowhere",
+        f"error[CW101]: {'x' * 80} cannot be looked for: File name too long",
+        f"error[CW505]: no such folder of stages: {'x' * 80}",
     ]
 
 

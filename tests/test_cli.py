@@ -99,7 +99,7 @@ REFUSED = {
         ["run", "gated_delta", "--axes", "C=0"],
         2,
         "CW602",
-        "C = 0: the size of an axis is a whole number from 1",
+        "C = 0: the size of an axis is a whole number from 1 to 999999999",
     ),
     "a size of eleven digits": (
         ["run", "gated_delta", "--axes", "T=99999999999"],

@@ -1,5 +1,6 @@
 """One token or a few: states in slots that are written in place, and the recurrent form of the chunked pipelines."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,19 +42,26 @@ def test_states_are_written_where_they_lie(name):
     assert same_bits(out.new_state[[1, 2, 3, 5, 6]], before[[1, 2, 3, 5, 6]])
 
 
+def unchecked(an_op, given, indices):
+    """The outputs of a call whose rows nobody looked at, as on a GPU."""
+    call = an_op.bind(given)
+    return replace(call, tensors={**call.tensors, "state_indices": indices}).run()
+
+
 @pytest.mark.parametrize("outside", [-1, -7, 7, 10**9])
 @pytest.mark.parametrize("name", DECODE)
 def test_s7_a_sequence_without_a_slot(name, outside):
-    """Skipped: nothing of the states is read or written, its outputs are 0, and its tokens may hold anything."""
+    """Skipped: nothing of the states is read or written, its outputs are 0, and its tokens may hold anything. Rows past
+    the end are refused on the CPU; on a GPU, where nobody looks at them, they are skipped as -1 is."""
     an_op = op(name)
-    given = decode_inputs(an_op, indices=(4, outside, 0))
+    given = decode_inputs(an_op, indices=(4, -1, 0))
     for name, value in an_op.whole.inputs.items():
         if "T" in value.axes:
             given[name][1] = float("nan")
     given["state"][[1, 2, 3, 5, 6]] = float("nan")
-    out = an_op(**given)
-    assert not out.o[1].any() and torch.isfinite(out.o).all()
-    assert torch.isnan(out.new_state[[1, 2, 3, 5, 6]]).all() and torch.isfinite(out.new_state[[0, 4]]).all()
+    o = unchecked(an_op, given, torch.tensor([4, outside, 0]))["o"]
+    assert not o[1].any() and torch.isfinite(o).all()
+    assert torch.isnan(given["state"][[1, 2, 3, 5, 6]]).all() and torch.isfinite(given["state"][[0, 4]]).all()
 
 
 @pytest.mark.parametrize("name", DECODE)
@@ -99,6 +107,48 @@ def test_what_is_written_over_must_be_whole():
     assert few[0].message == "state [SLOTS HV K V] has 2 rows for 3 sequences"
     graded = refusal(an_op, **{**given, "q": given["q"].clone().requires_grad_()})
     assert [each.code for each in graded] == [codes.NO_GRADIENT]
+
+
+ROWS = {
+    "twice": ((4, -1, 4), "gives the sequences 0 and 2 the same row 4 of state"),
+    "past the end": ((4, 7, 0), "gives sequence 1 the row 7, and state has the rows 0 to 6"),
+    "before the start": ((4, -2, 0), "gives sequence 1 the row -2, and state has the rows 0 to 6"),
+    "far away": ((10**9, 1, 0), f"gives sequence 0 the row {10**9}, and state has the rows 0 to 6"),
+}
+
+
+@pytest.mark.parametrize("indices, message", ROWS.values(), ids=ROWS)
+def test_rows_on_the_host_are_checked(indices, message):
+    an_op = op("gated_delta_decode")
+    given = decode_inputs(an_op, indices=indices)
+    before = given["state"].clone()
+    [found] = refusal(an_op, **given)
+    assert found.code == codes.TENSOR and found.message == f"state_indices [N] {message}"
+    assert same_bits(given["state"], before)
+
+
+def test_nobody_else_lies_where_states_are_written():
+    an_op = op("gated_delta_decode")
+    given = decode_inputs(an_op)
+    whole = torch.zeros(given["state"].numel() + given["v"].numel())
+    state, rest = whole[: given["state"].numel()], whole[given["state"].numel() :]
+    beside = {**given, "state": state.view_as(given["state"]), "v": rest.view_as(given["v"]).copy_(given["v"])}
+    assert torch.isfinite(an_op(**beside).o).all()
+    within = whole[given["state"].numel() - 1 :][: given["v"].numel()].view_as(given["v"])
+    for v in (within, state[:1].expand(given["v"].shape)):
+        [found] = refusal(an_op, **{**beside, "v": v})
+        assert found.code == codes.TENSOR
+        assert found.message == "state [SLOTS HV K V] is written over, and v shares memory with it"
+
+
+def test_states_made_under_inference_mode():
+    an_op = op("gated_delta_decode")
+    with torch.inference_mode():
+        given = decode_inputs(an_op)
+        an_op(**given)
+    [found] = refusal(an_op, **given)
+    assert found.code == codes.TENSOR and "made under torch.inference_mode" in found.message
+    an_op(**{**given, "state": given["state"].clone()})
 
 
 def test_the_other_inputs_keep_their_bits():

@@ -133,3 +133,9 @@ FLA = {
 def test_positions_are_those_of_fla(name):
     mine = list(inspect.signature(getattr(runner, name)).parameters)
     assert mine[: len(FLA[name].split())] == FLA[name].split()
+
+
+def test_two_decays_are_refused_by_the_name_that_was_called():
+    g = torch.zeros(2, 5, 4)
+    [found] = refusal(runner.fused_recurrent_simple_gla, **given("linear_attn"), g=g, g_gamma=torch.zeros(4))
+    assert found.message == "fused_recurrent_simple_gla takes g or g_gamma, not both"

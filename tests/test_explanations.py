@@ -12,7 +12,7 @@ from chunkwise.runner.diagnostics.explanations import EXPLANATIONS
 from chunkwise.runner.main import main
 
 PIPELINE = (Path(__file__).parents[1] / "pipelines" / "gated_delta.yaml").read_text()
-CALLS = {"CW230", "CW603", "CW604", "CW609"}
+CALLS = {"CW230", "CW603", "CW604", "CW609", "CW611"}
 """Examples in Python: tests of calls have them."""
 STAGE_FILES = {"CW501", "CW502", "CW503", "CW506"}
 """Parts of a stage file: tests of stage files have them."""

@@ -9,21 +9,19 @@ from collections.abc import Collection
 from dataclasses import replace
 
 import torch
-from torch.autograd import forward_ad
 
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Graph
 from ..planning.dtypes import port_dtype
 from ..planning.execute import execute, readable
+from .transforms import refuse_batched
 
 Tensors = dict[str, torch.Tensor | None]
 
 
 def needs_autograd(tensors: Collection[torch.Tensor | None]) -> bool:
-    """Whether a derivative may be asked for. Forward mode counts: autograd.Function refuses it, a kernel would not."""
-    if forward_ad._current_level >= 0:
-        return True
+    """Whether a derivative may be asked for."""
     return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
 
@@ -51,6 +49,7 @@ class Pipeline(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *cotangents):
         refuse_create_graph(ctx.call.graph.name)
+        refuse_batched(ctx.call.graph.name, cotangents)
         call, names = ctx.call, list(ctx.call.tensors)
         incoming = {name: x for name, x in zip(call.wanted, cotangents) if x is not None}
         wanted = [name for name, needed in zip(names, ctx.needs_input_grad[1:]) if needed]

@@ -4,9 +4,7 @@ from inspect import Parameter, Signature, cleandoc
 
 from ..graphs.graph import Graph, Value
 from ..loading.spec import InputSpec, PipelineSpec
-
-OWN = ("cu_seqlens", "seqlens", "outputs")
-"""What every op takes beside its inputs and params."""
+from ..loading.spec_keys import OWN
 
 
 class Default:

@@ -81,16 +81,16 @@ def result_error(node: Node, file: Path, outputs, sizes: Mapping[str, float]) ->
 
 
 def result_fault(node: Node, outputs, sizes: Mapping[str, float]) -> tuple[str, str | None] | None:
-    """What is given, and help: a result that is no mapping, lacks an output, or holds something that is no tensor or
-    has another shape."""
+    """What is given, and help: a result that is no mapping, lacks an output that is wanted, or holds something that is
+    no tensor or has another shape."""
     if not isinstance(outputs, Mapping):
         example = ", ".join(f'"{shown(node, name)}": {name}' for name in node.outputs)
         return f"a {type(outputs).__name__}, no mapping", f"return {{{example}}}"
     contract = node.stage.contract.outputs
     for name in node.outputs:
-        if name not in outputs and (node.stage.is_vjp or not contract[name].optional):
-            return f"no {shown(node, name)}", given(node, outputs)
         x = outputs.get(name)
+        if x is None and (node.stage.is_vjp or not contract[name].optional):
+            return missing(node, name, outputs)
         if x is not None and not isinstance(x, torch.Tensor):
             return f"a {type(x).__name__} for {shown(node, name)}", None
         wanted = [int(axis) if axis.isdigit() else sizes[axis] for axis in contract[name].axes]
@@ -98,6 +98,15 @@ def result_fault(node: Node, outputs, sizes: Mapping[str, float]) -> tuple[str, 
             said = f"{shown(node, name)} [{contract[name].shape}] the shape {list(x.shape)}"
             return said, f"these sizes make it {wanted}"
     return None
+
+
+def missing(node: Node, name: str, outputs: Mapping) -> tuple[str, str | None]:
+    """A result that is not there, or None: whoever reads it would read memory that nobody has written."""
+    if name not in outputs:
+        return f"no {shown(node, name)}", given(node, outputs)
+    why = "needs asks for" if node.stage.is_vjp else "the contract does not mark optional"
+    zeros = "for a gradient that is 0, give zeros: torch.zeros_like" if node.stage.is_vjp else None
+    return f"None for {shown(node, name)}, which {why}", zeros
 
 
 def shown(node: Node, name: str) -> str:

@@ -7,8 +7,7 @@ import torch
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Graph, Value
-from ..planning.dtypes import IO_DTYPES, name_of, port_dtype
-from ..planning.execute import readable
+from ..planning.dtypes import IO_DTYPES, name_of, other_layout, port_dtype
 
 
 def check_tensors(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> tuple[torch.dtype, torch.device]:
@@ -19,6 +18,8 @@ def check_tensors(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> t
         value = graph.inputs[name]
         if not isinstance(x, torch.Tensor):
             found.append(wrong(value, f"must be a tensor, it is {type(x).__name__}"))
+        elif layout := other_layout(x):
+            found.append(wrong(value, f"must be a dense tensor, it is {layout}", DENSE))
         elif x.dim() != len(value.axes):
             found.append(wrong(value, f"must have {len(value.axes)} axes, it has the shape {list(x.shape)}"))
     if found:
@@ -34,6 +35,9 @@ def check_tensors(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> t
     if found:
         raise ChunkwiseError(*found)
     return io, device
+
+
+DENSE = "sequences of several lengths are packed along T, with their lengths in seqlens"
 
 
 def wrong(value: Value, message: str, help: str | None = None) -> Diagnostic:
@@ -86,24 +90,3 @@ def read_sizes(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> dict
     if found:
         raise ChunkwiseError(*found)
     return sizes
-
-
-def check_state_count(graph: Graph, tensors, sizes: Mapping[str, int]) -> None:
-    """States have one entry per sequence."""
-    for name, x in tensors.items():
-        axes = graph.inputs[name].axes
-        if x is not None and "N" in axes and x.shape[axes.index("N")] != sizes["N"]:
-            message = f"has {x.shape[axes.index('N')]} states, and the number of sequences is {sizes['N']}"
-            raise ChunkwiseError(wrong(graph.inputs[name], message))
-
-
-def check_written(graph: Graph, tensors, sizes: Mapping[str, int]) -> None:
-    """What is written over is written where it lies, and every sequence has a row there."""
-    for name in graph.mutated.values():
-        x, entry = tensors[name], graph.spec.inputs[name]
-        if readable(x) is not x:
-            message = "is written over, so it must be contiguous and start at a multiple of 16 bytes"
-            raise ChunkwiseError(wrong(graph.inputs[name], message, "keep the states in one tensor of their own"))
-        if entry.slots and tensors[entry.slots.value] is None and x.shape[0] < sizes["N"]:
-            message = f"has {x.shape[0]} rows for {sizes['N']} sequences"
-            raise ChunkwiseError(wrong(graph.inputs[name], message, f"pass {entry.slots.value}: which row is whose"))

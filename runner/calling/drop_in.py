@@ -82,6 +82,8 @@ def chunk_gated_delta_rule(
         chunk_indices=chunk_indices, cp_context=cp_context,
     )  # fmt: skip
     refuse(chunk_gated_delta_rule, others)
+    if g is None:
+        fail("chunk_gated_delta_rule needs g", "without a decay it is chunk_delta_rule")
     return call(
         "gated_delta_l2norm" if use_qk_l2norm_in_kernel else "gated_delta", dict(q=q, k=k, v=v, beta=beta), dict(g=g),
         scale, initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, chunk_size,
@@ -111,9 +113,10 @@ def chunk_simple_gla(
     """
     refuse(chunk_simple_gla, others)
     plain = g is None and g_gamma is None
+    decay = {} if plain else dict(g=gate(chunk_simple_gla, v, g, g_gamma))
     return call(
-        "linear_attn" if plain else "simple_gla", dict(q=q, k=k, v=v), {} if plain else dict(g=gate(v, g, g_gamma)),
-        scale, initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, chunk_size,
+        "linear_attn" if plain else "simple_gla", dict(q=q, k=k, v=v), decay, scale, initial_state, output_final_state,
+        state_v_first, cu_seqlens, cu_seqlens_cpu, chunk_size,
     )  # fmt: skip
 
 
@@ -171,10 +174,10 @@ def cast(x, dtype: torch.dtype | None):
     return x.to(dtype) if isinstance(x, torch.Tensor) and x.is_floating_point() and dtype else x
 
 
-def gate(v, g, g_gamma):
-    """Log decay per token, from whichever of the two is given."""
+def gate(function: Callable, v, g, g_gamma):
+    """Log decay per token, from whichever of the two is given. function: what the caller called."""
     if g is not None and g_gamma is not None:
-        fail("chunk_simple_gla takes g or g_gamma, not both", "add them: g=g + g_gamma")
+        fail(f"{function.__name__} takes g or g_gamma, not both", "add them: g=g + g_gamma")
     if g is not None:
         return g
     if not isinstance(v, torch.Tensor) or v.dim() != 4:

@@ -83,9 +83,10 @@ def fused_recurrent_simple_gla(
     """Linear attention with a decay; see drop_in.chunk_simple_gla."""
     refuse(fused_recurrent_simple_gla, {**others, "reverse": reverse})
     plain = g is None and g_gamma is None
+    decay = {} if plain else dict(g=gate(fused_recurrent_simple_gla, v, g, g_gamma))
     return call(
-        "linear_attn" if plain else "simple_gla", dict(q=q, k=k, v=v), {} if plain else dict(g=gate(v, g, g_gamma)),
-        scale, initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, CHUNK, mode="recurrent",
+        "linear_attn" if plain else "simple_gla", dict(q=q, k=k, v=v), decay, scale, initial_state, output_final_state,
+        state_v_first, cu_seqlens, cu_seqlens_cpu, CHUNK, mode="recurrent",
     )  # fmt: skip
 
 

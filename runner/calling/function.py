@@ -1,7 +1,7 @@
 """A pipeline as a Python function: ``op = load("gated_delta"); out = op(q=..., k=..., ...)``."""
 
 from collections import namedtuple
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +16,9 @@ from ..diagnostics.hints import nearest
 from ..graphs.build_graph import build_graph, check_graphs
 from ..graphs.graph import Graph
 from ..graphs.sizes import complete, parameters
-from ..graphs.wire import did_you_mean
 from ..loading.load_spec import read_spec
 from ..loading.pipelines import find_pipeline
+from ..loading.spec_keys import OWN
 from ..loading.variants import until, with_axes, with_given
 from ..planning.execute import execute, readable
 from ..planning.plan import Plan, make_plan, resolve_backend
@@ -26,11 +26,14 @@ from ..planning.sequences import Packing, read_packing, seqs_of
 from ..rewriting.recurrent import check_mode, goes_by_token, no_recurrent_form, recurrent_graph
 from ..stage_files.stage_library import find_stages
 from .autograd import differentiable, needs_autograd
-from .call_help import OWN, call_help, call_signature
-from .check_call import check_state_count, check_tensors, check_written, read_sizes
+from .call_help import call_help, call_signature
+from .check_call import check_tensors, read_sizes
+from .check_states import check_state_count, check_written
 from .least_recent import LeastRecent
 from .library_op import library_op
 from .load_arguments import check_load
+from .read_arguments import read_params, wanted_outputs
+from .transforms import refuse_transforms
 
 
 def load(
@@ -84,7 +87,7 @@ class Op:
         used = {name: stage for name, stage in self.stages.items() if name in uses or stage.pattern}
         return Op, (self.spec, used, self.backend, self.memory_budget, self.mode)
 
-    def __call__(self, *positional, cu_seqlens=None, seqlens=None, outputs=None, **given):
+    def __call__(self, /, *positional, cu_seqlens=None, seqlens=None, outputs=None, **given):
         """The op on tensors and numbers, all by name. io is one dtype for all the tensors that say so. Beside them:
 
         cu_seqlens: [N + 1] int32 or int64, on the tensors' device, for packed sequences (B = 1).
@@ -92,15 +95,18 @@ class Op:
         outputs: names of the outputs wanted (all by default); the others are neither computed nor stored.
 
         Returns a named tuple of the outputs; None where not wanted or where a missing input leaves nothing to say.
-        Inputs are never written, but for those that the file marks mutates. Runs on the tensors' device and current
-        stream. What does not fit is a ChunkwiseError that names it, raised before anything is launched; compiled code
-        can only raise a TypeError with its text.
+        Inputs are never written, but for those that the file marks mutates; no other input may share memory with
+        those, and no two sequences a row of them. Rows named on a GPU are not read back: there one outside of the
+        states counts as -1, and what two sequences leave in one row is undefined. Runs on the tensors' device and
+        current stream. What does not fit is a ChunkwiseError that names it, raised before anything is launched;
+        compiled code can only raise a TypeError with its text.
         """
         if positional:
             refuse_positional(self.spec)
         if torch.compiler.is_compiling():
             results = self.library.traced(given, cu_seqlens, seqlens, outputs)
             return self.result(**{name: results.get(name) for name in self.spec.outputs})
+        refuse_transforms(self.spec.name, given.values())
         call = self.bind(given, cu_seqlens, seqlens, outputs)
         if needs_autograd(call.tensors.values()):
             results = differentiable(call)
@@ -191,7 +197,7 @@ class Op:
         """One call with everything checked, before anything is launched."""
         tensors, params = self.split(given)
         graph, io, device, sizes = self.read(tensors)
-        asked = self.wanted(outputs)
+        asked = wanted_outputs(self.spec, outputs)
         wanted = {
             name: value for name, value in graph.outputs.items() if value and (name in asked or value in graph.mutated)
         }
@@ -233,32 +239,10 @@ class Op:
             if given.get(name) is None and not entry.optional and name not in meant:
                 message = f"the input {name} [{' '.join(entry.shape)}] is missing"
                 found.append(Diagnostic(codes.TENSOR, message, entry.mark, help=entry.doc or None))
-        for name, written in self.spec.params.items():
-            x = given.get(name)
-            if x is not None and (isinstance(x, bool) or not isinstance(x, (int, float))):
-                message = f"the param {name} must be a number, it is {type(x).__name__}"
-                found.append(Diagnostic(codes.TENSOR, message, written.key_mark))
-        if found:
-            raise ChunkwiseError(*found)
-        return (
-            {name: given.get(name) for name in self.spec.inputs},
-            {name: given[name] for name in self.spec.params if given.get(name) is not None},
-        )
-
-    def wanted(self, outputs: Sequence[str] | None) -> frozenset[str]:
-        if outputs is None:
-            return frozenset(self.spec.outputs)
-        if isinstance(outputs, str):
-            help = f"write outputs=[{outputs!r}]"
-            raise ChunkwiseError(Diagnostic(codes.TENSOR, "outputs must be a list of names, it is a text", help=help))
-        if not isinstance(outputs, Iterable):
-            message = f"outputs must be a list of names, it is {outputs!r}"
-            raise ChunkwiseError(Diagnostic(codes.TENSOR, message, help=f"it has {', '.join(self.spec.outputs)}"))
-        unknown = [str(name) for name in outputs if name not in self.spec.outputs]
-        if unknown:
-            help = did_you_mean(unknown[0], self.spec.outputs) or f"it has {', '.join(self.spec.outputs)}"
-            raise ChunkwiseError(Diagnostic(codes.TENSOR, f"{self.spec.name} has no output {unknown[0]}", help=help))
-        return frozenset(outputs)
+        params, wrong = read_params(self.spec, given)
+        if found or wrong:
+            raise ChunkwiseError(*found, *wrong)
+        return {name: given.get(name) for name in self.spec.inputs}, params
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,9 @@ class LibraryOp:
             gradients = [name for name, x in zip(self.inputs, tensors) if x is not None and x.requires_grad]
         found = self.forward(*tensors, *params, cu_seqlens, lengths, seqlens, names, gradients)
         found = found if len(self.values) > 1 else (found,)
-        results = {name: found[at] for name, at, rank in self.sources if name in names and found[at].dim() == rank}
+        there = {name: found[at] for name, at, rank in self.sources if name in names and found[at].dim() == rank}
+        first = {at: name for name, at, _ in reversed(self.sources) if name in there}
+        results = {name: x if name in first.values() else x.clone() for name, x in there.items()}
         return results | {name: given[over] for name, over in self.mutated.items()}
 
     def check_names(self, given: Mapping, outputs) -> None:

@@ -91,6 +91,7 @@ INPUTS_FILE = "CW607"
 UNKNOWN_CODE = "CW608"
 DOUBLE_BACKWARD = "CW609"
 RUN_REPORT = "CW610"
+TRANSFORM = "CW611"
 
 NO_GPU = "CW701"
 BACKEND = "CW702"
@@ -182,6 +183,7 @@ CODES = {
     UNKNOWN_CODE: Code("unknown error code", REFUSED),
     DOUBLE_BACKWARD: Code("gradient of a gradient", REFUSED),
     RUN_REPORT: Code("not the report of that run", REFUSED),
+    TRANSFORM: Code("function transform", REFUSED),
     NO_GPU: Code("no GPU", ENVIRONMENT),
     BACKEND: Code("back end missing", ENVIRONMENT),
     OUT_OF_MEMORY: Code("out of memory", ENVIRONMENT),

@@ -52,8 +52,8 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in sorted({
     ),
     codes.BAD_NAME: (
         "Names of pipelines, inputs, stages, parameters and outputs become arguments and fields in Python: a letter, "
-        "then letters, digits and _, at most 64 characters, and no word of Python. cu_seqlens is an argument of every "
-        "pipeline already.",
+        "then letters, digits and _, at most 64 characters, and no word of Python. cu_seqlens, seqlens and outputs are "
+        "arguments of every pipeline already.",
         "inputs: {lambda: B T HV}",
         "Choose another name.",
     ),
@@ -298,7 +298,7 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in sorted({
     ),
     codes.STAGE_FAILED: (
         "The reference or vjp of a stage from outside the checkout raised an exception, or gave something that its "
-        "contract does not have: no mapping, an output too few, another shape. Or it wrote an input, or, under "
+        "contract does not have: no mapping, an output too few or None, another shape. Or it wrote an input, or, under "
         "verify, rounded the float64 numbers of the truth. The place is in the stage file.",
         'return x * 2                              # in place of return {"y": x * 2}',
         "Correct the stage file. A reference gives every output of the contract by name, in the shape of its port.",

@@ -22,7 +22,9 @@ OF_CALLS = {
     ),
     codes.TENSOR: (
         "A tensor of the call is missing, unknown, on another device, or has another dtype, rank or size than the "
-        "pipeline's inputs say.",
+        "pipeline's inputs say. Or it is written over, and cannot be: another input shares its memory, or two "
+        "sequences name one row. Rows named on a GPU are not read back: there one outside of the states counts as -1, "
+        "and what two sequences leave in one row is undefined (run --probe looks).",
         "op(q=q, k=k.half(), ...)                   # q is bfloat16",
         "Pass what the message names; nothing is cast or moved in silence.",
     ),
@@ -55,6 +57,12 @@ OF_CALLS = {
         "--reports takes the report.json that run writes, one for each of the two pipelines, in their order.",
         "chunkwise diff gla kda --reports capture.safetensors capture.safetensors",
         "Name the reports that chunkwise run wrote, out/PIPE/report.json, that of the first pipeline first.",
+    ),
+    codes.TRANSFORM: (
+        "The op was called under a transform of torch.func, or in forward-mode autograd. These look into a function, "
+        "and kernels cannot be looked into; a batch is an axis of the op already.",
+        "torch.func.grad(lambda q: op(q=q, k=k, v=v).o.sum())(q)",
+        "Differentiate with torch.autograd.grad or backward(). In place of torch.vmap, fold the mapped axis into B.",
     ),
     codes.NO_GPU: (
         "What was asked for needs a GPU, and none is there or torch cannot use it.",

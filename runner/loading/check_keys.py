@@ -56,7 +56,8 @@ def check_scalar(node: Scalar, rule: Rule, path: str, owner: Mark) -> list[Diagn
 
 
 def number_errors(node: Scalar, rule: Rule, path: str) -> list[Diagnostic]:
-    if math.isfinite(node.value) and (not rule.whole or (isinstance(node.value, int) and node.value > 0)):
+    whole = isinstance(node.value, int) and 0 < node.value <= (rule.most or node.value)
+    if math.isfinite(node.value) and (whole or not rule.whole):
         return []
     return [Diagnostic(WRONG_KIND, f"{path} is {node.text}, and {rule.words} belongs here", node.mark)]
 

@@ -25,8 +25,16 @@ def find_pipeline(pipeline: str | Path) -> Path:
     path = Path(pipeline)
     for candidate in (path, FOLDER / path.name, FOLDER / f"{path.name}.yaml"):
         within = candidate == path or len(path.parts) == 1
-        if within and candidate.suffix in (".yaml", ".yml") and candidate.is_file():
+        if within and candidate.suffix in (".yaml", ".yml") and is_file(candidate):
             return candidate
     close = nearest(path.stem, names())
     help = f"did you mean {close}?" if close else f"pipelines here are {', '.join(names())}; a path ends in .yaml"
-    raise ChunkwiseError(Diagnostic(codes.NO_FILE, f"there is no pipeline {pipeline}", help=help))
+    raise ChunkwiseError(Diagnostic(codes.NO_FILE, f"there is no pipeline {str(pipeline):.80}", help=help))
+
+
+def is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError as error:
+        message = f"{str(path):.80} cannot be looked for: {error.strerror}"
+        raise ChunkwiseError(Diagnostic(codes.NO_FILE, message)) from None

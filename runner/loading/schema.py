@@ -78,6 +78,8 @@ def of_rule(rule: Rule) -> dict:
         schema["type"] = schema["type"][0]
     if rule.whole:
         schema["minimum"] = 1
+    if rule.most:
+        schema["maximum"] = rule.most
     if rule.pattern:
         schema["pattern"] = whole(rule.pattern)
     elif rule.texts and not rule.choices:

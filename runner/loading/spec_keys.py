@@ -42,7 +42,7 @@ class Rule:
     pattern: a regular expression for the whole text. choices: the closed list with a line on each.
     parse: returns None for a text that is not allowed. problem: what is wrong inside a text, and where.
     refused: texts that fit the pattern and are not allowed.
-    numbers, texts: whether a number, a text will do. whole: numbers are whole and from 1 on.
+    numbers, texts: whether a number, a text will do. whole: numbers are whole and from 1 on. most: the largest of them.
     exact: the text stands in the file as it is, on one line, so that errors inside it have exact places.
     help: what to write instead; without it the examples serve.
     """
@@ -57,6 +57,7 @@ class Rule:
     numbers: bool = False
     texts: bool = True
     whole: bool = False
+    most: int | None = None
     exact: bool = False
     help: str | None = None
     examples: tuple[str, ...] = ()
@@ -124,6 +125,8 @@ class Lines:
 Kind = Rule | Flag | Many | Table | Named | Removable | Lines
 
 WORD = "[A-Za-z][A-Za-z0-9_]{0,63}"
+OWN = ("cu_seqlens", "seqlens", "outputs")
+"""What every call takes beside the inputs and params of its pipeline."""
 NAME = Rule(
     "a name",
     BAD_NAME,
@@ -131,10 +134,16 @@ NAME = Rule(
     refused=frozenset(keyword.kwlist) | {"cu_seqlens"},
     help="a letter, then letters, digits and _, at most 64; no word of Python, and not cu_seqlens",
 )
+ARGUMENT = replace(
+    NAME,
+    refused=NAME.refused | set(OWN),
+    help="a letter, then letters, digits and _, at most 64; no word of Python, and not cu_seqlens, seqlens or outputs",
+)
+"""Of inputs and params. Stages and outputs may have these names, and files of v1 do."""
 TEXT = Rule("a text")
 VERSION = Rule("the version of the file's format", choices=dict.fromkeys(VERSIONS, "the format that this file follows"))
-
-
+LARGEST = 10**9 - 1
+"""The largest size of an axis: nine digits, as in shapes and in --axes."""
 CHUNK_LENGTHS = r"[1-9][0-9]{0,5}\.\.[1-9][0-9]{0,5}"
 
 
@@ -145,11 +154,12 @@ def chunk_lengths(text: str) -> tuple[int, int] | None:
 
 
 SIZE = Rule(
-    "a whole number from 1",
+    f"a whole number from 1 to {LARGEST}",
     pattern=CHUNK_LENGTHS,
     parse=chunk_lengths,
     numbers=True,
     whole=True,
+    most=LARGEST,
     help="a size; for the chunk length C also its least and most, powers of two, as 16..64",
     examples=("64", "16..64"),
 )
@@ -243,8 +253,12 @@ PIPELINE = Table(
         "summary": Key("one line on what the op is", TEXT),
         "source": Key("where the op was published", TEXT),
         "axes": Key("axes whose size the file fixes; C is the chunk length, as 16..64 if it follows T", Named(SIZE)),
-        "inputs": Key("the tensors of a call, each a shape or a mapping", Named(INPUT, filled=True), required=True),
-        "params": Key("numbers of a call, each with its default: an expression over axes", Named(EXPRESSION_TEXT)),
+        "inputs": Key(
+            "the tensors of a call, each a shape or a mapping", Named(INPUT, filled=True, key=ARGUMENT), required=True
+        ),
+        "params": Key(
+            "numbers of a call, each with its default: an expression over axes", Named(EXPRESSION_TEXT, key=ARGUMENT)
+        ),
         "constraints": Key("expressions over axes that hold in every call", Many(CONSTRAINT)),
         "definition": Key("the op itself, evaluated in float64: the oracle of verify", DEFINITION),
         "stages": Key("the stages of the chunked form, in any order", Named(STAGE, filled=True), required=True),

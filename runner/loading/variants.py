@@ -13,6 +13,7 @@ from ..graphs.graph import Graph, Value
 from ..graphs.wire import dependencies, did_you_mean, written_stages
 from .check_expressions import axis_names
 from .spec import InputSpec, OutputSpec, PipelineSpec, StageSpec, Written
+from .spec_keys import LARGEST, SIZE
 
 
 def with_axes(spec: PipelineSpec, sizes: Mapping[str, int]) -> PipelineSpec:
@@ -23,8 +24,8 @@ def with_axes(spec: PipelineSpec, sizes: Mapping[str, int]) -> PipelineSpec:
         if name not in spec.axes:
             help = did_you_mean(str(name), spec.axes) or f"those that it fixes: {', '.join(spec.axes) or 'none'}"
             raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"{spec.name} fixes no axis {name}", help=help))
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            message = f"{name} = {size!r}: the size of an axis is a whole number from 1"
+        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LARGEST:
+            message = f"{name} = {size!r:.40}: the size of an axis is {SIZE.words}"
             raise ChunkwiseError(Diagnostic(codes.BAD_AXES, message, spec.axes[name].mark))
     axes = {
         name: replace(written, value=sizes[name], least=None) if name in sizes else written
@@ -35,7 +36,7 @@ def with_axes(spec: PipelineSpec, sizes: Mapping[str, int]) -> PipelineSpec:
 
 def until(spec: PipelineSpec, stages: Mapping, stage: str) -> PipelineSpec:
     """What the outputs of one stage need; the definition, which speaks of the whole op, falls away."""
-    if stage not in spec.stages or spec.stages[stage].formula:
+    if not isinstance(stage, str) or stage not in spec.stages or spec.stages[stage].formula:
         written = written_stages(spec)
         help = did_you_mean(str(stage), written) or f"its stages are {', '.join(written)}"
         raise ChunkwiseError(Diagnostic(codes.USAGE, f"{spec.name} has no stage {stage}", help=help))
@@ -66,6 +67,9 @@ def fixed_axes_of(part: PipelineSpec, stages: Mapping) -> dict[str, Written]:
 def with_given(spec: PipelineSpec, graph: Graph, names: Mapping[str, str]) -> PipelineSpec:
     """What stages with one output make becomes an input. names: stage -> the input's name. The definition, which begins
     at what those stages read, falls away, and so do inputs that nobody reads any more."""
+    if not isinstance(names, Mapping):
+        message = f"the inputs that stand for stages are given by name, not as {type(names).__name__}"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help='op.given({"gate": "g"})'))
     sources = {next(iter(graph.nodes[stage].outputs.values())): name for stage, name in names.items()}
     kept = {stage: reading(entry, sources) for stage, entry in spec.stages.items() if stage not in names}
     read = {edge.source for entry in kept.values() for edge in entry.edges}

@@ -22,3 +22,10 @@ def port_dtype(port: str, io: torch.dtype) -> torch.dtype:
 def compute_dtype(io: torch.dtype) -> torch.dtype:
     """What references calculate in: float64 for float64, else float32."""
     return torch.float64 if io == torch.float64 else torch.float32
+
+
+def other_layout(x: torch.Tensor) -> str | None:
+    """None for a dense tensor, else what PyTorch calls its layout: nested, sparse_coo, mkldnn."""
+    if x.is_nested:
+        return "nested"
+    return None if x.layout is torch.strided else str(x.layout).removeprefix("torch.").removeprefix("_")

@@ -6,8 +6,10 @@ from contextlib import nullcontext
 import torch
 
 from ...stages._seqs import Seqs
-from ..graphs.graph import Value
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.sizes import node_parameters
+from ..reporting.memory import out_of_memory
 from ..stage_files.stage_library import keyword_names
 from .dtypes import compute_dtype
 from .plan import Buffer, Plan, Step
@@ -39,12 +41,17 @@ def execute(
     values: Values = dict(tensors)
     with on_device(plan.device), as_written(plan.device):
         for step in plan.steps:
-            outputs, run = prepare(step, plan, values, params, seqs, make)
-            observe(step, run, outputs)
+            try:
+                outputs, run = prepare(step, plan, values, params, seqs, make)
+                observe(step, run, outputs)
+            except RuntimeError as error:
+                if found := memory_error(step, plan, error):
+                    raise found from error
+                raise
             values.update({name: outputs[port] for port, name in step.node.outputs.items()})
             for name in step.release:
                 values.pop(name, None)
-        results = {name: own(values[value], plan.graph.values[value]) for name, value in plan.results.items()}
+        results = {name: own(values[value], plan, name) for name, value in plan.results.items()}
         clear_rest(plan, results, seqs)
     return results
 
@@ -56,9 +63,25 @@ def readable(x: torch.Tensor) -> torch.Tensor:
     return x.clone() if x.is_neg() or x.storage_offset() * x.element_size() % 16 else x
 
 
-def own(x: torch.Tensor | None, value: Value) -> torch.Tensor | None:
-    """A result as a tensor of its own: an output or a gradient may be what came in, unchanged."""
-    return x.clone() if x is not None and value.producer is None else x
+def own(x: torch.Tensor | None, plan: Plan, name: str) -> torch.Tensor | None:
+    """A result as a tensor of its own: an output or a gradient may be what came in, unchanged, or what another one is.
+    A value kept for backward, a result under its own name, is nobody's to write to."""
+    source, came_in = plan.results[name], plan.graph.values[plan.results[name]].producer is None
+    if x is None or (name == source and not came_in):
+        return x
+    first = next(other for other, each in plan.results.items() if each == source)
+    return x.clone() if came_in or name != first else x
+
+
+def memory_error(step: Step, plan: Plan, error: RuntimeError) -> ChunkwiseError | None:
+    """What a CPU's allocator says, which PyTorch raises as any RuntimeError, by the stage's name; a GPU's has a class
+    of its own, which callers catch."""
+    if plan.device.type != "cpu" or not out_of_memory(error):
+        return None
+    buffers = [b for b in (*step.outputs.values(), *step.scratch.values()) if b]
+    shapes = ", ".join(str(list(b.shape)) for b in buffers)
+    message = f"there is no memory for {step.node.id} ({step.node.stage.name}), whose buffers are {shapes}"
+    return ChunkwiseError(Diagnostic(codes.OUT_OF_MEMORY, message, step.node.mark, help="take smaller sizes"))
 
 
 def on_device(device: torch.device):
@@ -104,6 +127,8 @@ def fill_by_reference(step: Step, plan: Plan, inputs: Values, keywords, seqs: Se
     for name, x in rounded(step.node, results, plan.io, wanted).items():
         if x is not None:
             outputs[name].copy_(x)
+        else:
+            outputs[name] = None  # an optional output without its cause is absent, as is what nobody asked for
 
 
 def launch_all(launches) -> None:

@@ -12,6 +12,7 @@ from ...stages._contract import ceil_div
 from ...stages._seqs import Seqs
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from .dtypes import other_layout
 
 Tables = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -47,6 +48,8 @@ def read_packing(cu_seqlens, seqlens: Sequence[int] | None, sizes, device: torch
     if cu_seqlens is not None:
         check_tensor(cu_seqlens, device)
     lengths = tensor_lengths(cu_seqlens) if seqlens is None else host_lengths(seqlens)
+    if not lengths and seqlens is not None:
+        refuse("there is no sequence: seqlens is empty")
     if not lengths:
         refuse("there is no sequence: cu_seqlens has fewer than 2 entries", STARTS)
     if sum(lengths) > sizes["T"]:
@@ -60,6 +63,8 @@ STARTS = "cu_seqlens holds 0 and then the end of each sequence: lengths 3, 5 are
 
 
 def check_tensor(cu_seqlens, device: torch.device) -> None:
+    if isinstance(cu_seqlens, torch.Tensor) and (layout := other_layout(cu_seqlens)):
+        refuse(f"cu_seqlens must be a dense tensor, it is {layout}")
     if not isinstance(cu_seqlens, torch.Tensor) or cu_seqlens.dim() != 1:
         what = f"has the shape {list(cu_seqlens.shape)}" if isinstance(cu_seqlens, torch.Tensor) else "is no tensor"
         refuse(f"cu_seqlens must be a tensor [N + 1], it {what}", "for lengths as a list, pass seqlens=[...]")
@@ -83,15 +88,24 @@ def host_lengths(seqlens) -> tuple[int, ...]:
     if isinstance(seqlens, torch.Tensor):
         if seqlens.device.type != "cpu":
             refuse(f"seqlens is on {seqlens.device}, it must be on the host", "pass cu_seqlens alone, or a list")
+        if layout := other_layout(seqlens):
+            refuse(f"seqlens must be a dense tensor, it is {layout}")
         seqlens = seqlens.tolist()
     try:
-        lengths = tuple(index(length) for length in seqlens)
+        lengths = tuple(whole(length) for length in seqlens)
     except TypeError:
         refuse(f"seqlens must be whole numbers, it is {seqlens!r:.80}", "pass the lengths, as in seqlens=[100, 0, 28]")
     for at, length in enumerate(lengths):
         if length < 0:
             refuse(f"seqlens gives sequence {at} the length {length}")
     return lengths
+
+
+def whole(length) -> int:
+    """A whole number of any type; True is none."""
+    if isinstance(length, bool):
+        raise TypeError
+    return index(length)
 
 
 def tensor_lengths(cu_seqlens: torch.Tensor) -> tuple[int, ...]:

@@ -120,8 +120,12 @@ def in_folder(folder: Path, package: str) -> list[Candidate]:
 
 def in_extra_folder(folder: Path) -> tuple[list[Candidate], list[Diagnostic]]:
     """The stage files of a folder outside the checkout, under a package made for it."""
-    if not folder.is_dir():
-        return [], [Diagnostic(STAGE_FOLDER, f"no such folder of stages: {folder}")]
+    try:
+        found = folder.is_dir()
+    except OSError:  # a name that no file system takes
+        found = False
+    if not found:
+        return [], [Diagnostic(STAGE_FOLDER, f"no such folder of stages: {str(folder):.80}")]
     folder = folder.resolve()
     package = "chunkwise_stages_" + hashlib.sha256(str(folder).encode()).hexdigest()[:12]
     if package not in sys.modules:

@@ -1,5 +1,7 @@
 """The one-kernel recurrences in the interpreter: states in slots, and the recurrent form of every pipeline."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from support.ops import DECODE, PIPELINES, check, inputs, op, same_bits
@@ -45,12 +47,14 @@ def test_x1_the_same_bits_in_any_batch_and_any_split(name):
 
 @pytest.mark.parametrize("name", DECODE)
 def test_s7_a_sequence_without_a_slot(name):
+    """A row past the end is refused on the CPU; the kernel, which on a GPU is all there is, skips it as it does -1."""
     kernel = op(name, backend="interpret")
-    given = {**inputs(kernel, **LITTLE), "state_indices": torch.tensor([4, -1, 5])}
+    given = {**inputs(kernel, **LITTLE), "state_indices": torch.tensor([4, -1, -1])}
     for port, value in kernel.whole.inputs.items():
         if "T" in value.axes:
             given[port][1:] = float("nan")
     given["state"][:4] = float("nan")
-    out = kernel(**given)
-    assert torch.isfinite(out.o).all() and not out.o[1:].any()
-    assert torch.isnan(out.new_state[:4]).all() and torch.isfinite(out.new_state[4]).all()
+    call = kernel.bind(given)
+    o = replace(call, tensors={**call.tensors, "state_indices": torch.tensor([4, -1, 5])}).run()["o"]
+    assert torch.isfinite(o).all() and not o[1:].any()
+    assert torch.isnan(given["state"][:4]).all() and torch.isfinite(given["state"][4]).all()

@@ -7,7 +7,7 @@ import pkgutil
 import re
 import sys
 import traceback
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
 from . import commands, interrupt
@@ -74,7 +74,8 @@ def main(argv: list[str] | None = None) -> int:
         args = make_parser().parse_args(argv)
         if getattr(args, "backend", None) == "interpret":
             interpret_here(argv)
-        outcome = execute(args)
+        with redirect_stdout(sys.stderr):  # what a stage prints is no part of the result
+            outcome = execute(args)
     except HelpWanted as help:
         outcome = Outcome({"help": str(help)}, [str(help).rstrip()])
     except ChunkwiseError as error:
@@ -82,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         outcome = INTERRUPTED
-    except Exception as error:
+    except BaseException as error:  # an exit too: only a result ends a command
         outcome = Outcome.of_errors([diagnosed(error, getattr(args, "out", "-"))])
     interrupt.disarm()
     return shown(outcome, "--json" in argv)
@@ -124,7 +125,7 @@ def interpret_here(argv: list[str]) -> None:
         os.execve(sys.executable, [sys.executable, "-m", __package__, *argv], environment)
 
 
-def diagnosed(error: Exception, out: str) -> Diagnostic:
+def diagnosed(error: BaseException, out: str) -> Diagnostic:
     """What is not a user's mistake: out of memory, or a fault of chunkwise, with its traceback in a file.
 
     out: the folder that the command line names for files; ``-`` is none.

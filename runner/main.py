@@ -71,6 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     args = None
     try:
+        refuse_empty(argv)
         args = make_parser().parse_args(argv)
         if getattr(args, "backend", None) == "interpret":
             interpret_here(argv)
@@ -87,6 +88,15 @@ def main(argv: list[str] | None = None) -> int:
         outcome = Outcome.of_errors([diagnosed(error, getattr(args, "out", "-"))])
     interrupt.disarm()
     return shown(outcome, "--json" in argv)
+
+
+def refuse_empty(argv: list[str]) -> None:
+    """An empty value is a variable of a script that was not set: no option takes it for its default."""
+    for before, each in zip(["", *argv], argv):
+        if each == "" or re.fullmatch(r"--[a-z-]+=", each):
+            option = each[:-1] or before
+            what = f"{option} is given an empty value" if option.startswith("-") else "an argument is empty"
+            raise ChunkwiseError(Diagnostic(codes.USAGE, what, help="leave it out, or write its value"))
 
 
 def execute(args: argparse.Namespace) -> Outcome:

@@ -132,6 +132,11 @@ NAME = Rule(
 )
 TEXT = Rule("a text")
 VERSION = Rule("the version of the file's format", choices=dict.fromkeys(VERSIONS, "the format that this file follows"))
+FIXED_AXIS = replace(
+    NAME,
+    refused=NAME.refused | {"N", "NT"},
+    help="a letter, then letters, digits and _; not N and NT, which follow from the other sizes",
+)
 SIZE = Rule("a whole number from 1", numbers=True, texts=False, whole=True)
 NUMBER = Rule("a number", numbers=True, texts=False)
 EXPRESSION_TEXT = Rule("an expression or a number", EXPRESSION, numbers=True, exact=True, examples=("K ** -0.5",))
@@ -222,7 +227,7 @@ PIPELINE = Table(
         "name": Key("the op's name", NAME, required=True),
         "summary": Key("one line on what the op is", TEXT),
         "source": Key("where the op was published", TEXT),
-        "axes": Key("axes whose size the file fixes; C is the chunk length", Named(SIZE)),
+        "axes": Key("axes whose size the file fixes; C is the chunk length", Named(SIZE, key=FIXED_AXIS)),
         "inputs": Key("the tensors of a call, each a shape or a mapping", Named(INPUT, filled=True), required=True),
         "params": Key("numbers of a call, each with its default: an expression over axes", Named(EXPRESSION_TEXT)),
         "constraints": Key("expressions over axes that hold in every call", Many(CONSTRAINT)),

@@ -55,6 +55,10 @@ CONTRACT = Contract(inputs={"a": Port("B T H K"), "b": Port("B T H K")}, outputs
 
 def reference(a, b):
     return {"o": a - b}
+
+
+def vjp(d_o, *, needs):
+    return {"a": d_o, "b": -d_o}
 '''
 X = torch.linspace(-4, 4, 2 * 5 * 3 * 8).view(2, 5, 3, 8)
 
@@ -136,6 +140,17 @@ def test_a_truth_with_fewer_digits(found, old, new, io):
         found(old, new, io)
     assert str(caught.value).startswith("error[CW506]: act: silu rounds float64 numbers to float32\n")
     assert "\n  --> silu.py:14:5\n" in str(caught.value)
+
+
+@pytest.mark.parametrize("io", [torch.float32, torch.float64], ids=str)
+def test_a_vjp_that_gives_another_gradient_alone(found, io):
+    """A call that needs the gradient of b alone would get it twice; with both all is right."""
+    result = found('"b": -d_o', '"b": -d_o * (2 if needs == {"b"} else 1)', io)
+    bad = result.first_bad
+    assert (bad.id, bad.value, bad.word, bad.verdict.rel_l2_err) == ("neg.vjp", "d_b", "OTHER ALONE", 1)
+    text = render(result.failure)
+    assert "neg.vjp (minus.vjp), output d_b, is wrong: asked for alone, in float64, it is off by 1.0e+00" in text
+    assert "\n  --> minus.py:12:5\n" in text
 
 
 def test_constants_in_float32_round_nothing(found):

@@ -11,7 +11,7 @@ from ..diagnostics.errors import Diagnostic, Note
 from ..diagnostics.marks import Mark
 from ..graphs.graph import Node
 from ..stage_files.stage_source import StageSource
-from .budgets import OFF, error_of, relative
+from .budgets import ALONE, OFF, error_of, relative
 from .result import Row
 from .rounding import RHO
 from .staged import Subject, stage_case, stage_outputs, staged_values
@@ -41,6 +41,10 @@ def breach_failure(node: Node, bad: Row) -> Diagnostic:
 def stage_failure(subject: Subject, node: Node, bad: Row) -> Diagnostic:
     if has_vjp(node) and (off := vjp_error(subject, node, staged_values(subject, torch.float64))):
         return vjp_failure(node, *off)
+    if bad.verdict.over == ALONE:
+        message = f"stage {node.id} ({node.stage.name}), output {bad.value}, is wrong: {bad.why}"
+        help = "needs says which gradients are wanted; none of them depends on which others are"
+        return Diagnostic(codes.OUT_OF_BUDGET, message, function_mark(node, "vjp"), entry_of(node), help)
     message = f"stage {node.id} ({node.stage.name}), output {bad.value}, is the first out of budget: {bad.why}"
     launcher = next((each for each in node.stage.launchers if each.name == bad.backend), None)
     if launcher and bad.verdict.over != OFF:

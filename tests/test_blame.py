@@ -155,3 +155,21 @@ def test_a_vjp_that_gives_another_gradient_alone(found, io):
 
 def test_constants_in_float32_round_nothing(found):
     assert found("x * torch.sigmoid(x)", "x * torch.sigmoid(x) * torch.ones(1) + torch.zeros_like(x)").ok
+
+
+NO_TRUTH = {
+    "nan": ("x * torch.sigmoid(x)", "(x * torch.sigmoid(x)).where(x < 3.9, float('nan'))", "itself gives nan or inf"),
+    "random": ("x * torch.sigmoid(x)", "x * torch.sigmoid(x) * (1 + torch.rand(()))", "on the same inputs differ"),
+    "a state of its own": (
+        'return {"y": x * torch.sigmoid(x)}',
+        'CALLS.append(1)\n    return {"y": x * torch.sigmoid(x) * len(CALLS)}\n\n\nCALLS = []',
+        "on the same inputs differ",
+    ),
+}
+
+
+@pytest.mark.parametrize("old, new, help", NO_TRUTH.values(), ids=NO_TRUTH)
+def test_a_reference_that_is_no_truth(found, old, new, help):
+    text = render(found(old, new).failure)
+    assert "stage act (silu), output y, is the first out of budget" in text and "\n  --> silu.py:13:5\n" in text
+    assert help in text and "narrower" not in text

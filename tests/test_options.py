@@ -44,6 +44,14 @@ WITHOUT_EFFECT = {
         ["verify", "gated_delta", "--inputs", REAL, "--seed", "3"],
         "--seed 3 has no effect beside --inputs: the file's tensors are taken as they are",
     ),
+    "gradients of the recurrent form": (
+        ["verify", "simple_gla", *SMALL, "--mode", "recurrent", "--backward"],
+        "--mode recurrent has no gradients: a call that needs them runs the chunked form",
+    ),
+    "the same when it is timed": (
+        ["run", "simple_gla", *SMALL, "--mode", "recurrent", "--backward"],
+        "--mode recurrent has no gradients: a call that needs them runs the chunked form",
+    ),
     "the backward pass of a stage": (
         ["show", "chunk_o", "--backward"],
         "--backward has no effect on a stage: `chunkwise show chunk_o` says all of its gradient",

@@ -33,6 +33,7 @@ class CommandSubject:
 def subject(args) -> CommandSubject:
     device, axes, seqlens = pick_device(args), read_axes(args.axes), read_seqlens(args.seqlens)
     budget = read_budget(args)
+    refuse_recurrent_gradients(args)
     op = load(args.pipeline, backend=args.backend, stages=args.stages, memory_budget=budget, mode=args.mode)
     whole, op = op.spec, fixed_axes(op.until(args.until) if args.until else op, axes)
     io, notes = pick_dtype(args, device)
@@ -51,6 +52,14 @@ def subject(args) -> CommandSubject:
         )
     inputs = generated(op, workload(args.workload, device.type), axes, seqlens, io, device, args)
     return CommandSubject(op, inputs, {}, seqlens, io, device, notes)
+
+
+def refuse_recurrent_gradients(args) -> None:
+    """A call that needs gradients runs the chunked form in every mode: the recurrent one would go unseen."""
+    if args.mode == "recurrent" and args.backward:
+        message = "--mode recurrent has no gradients: a call that needs them runs the chunked form"
+        help = "leave out --backward to see the recurrent form, and --mode to see the gradients"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help))
 
 
 def refuse_options_beside_a_file(args, op: Op, axes: Mapping[str, int]) -> None:

@@ -7,7 +7,7 @@ import pkgutil
 import re
 import sys
 import traceback
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from pathlib import Path
 
 from . import commands, interrupt
@@ -71,10 +71,12 @@ def main(argv: list[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     args = None
     try:
+        refuse_empty(argv)
         args = make_parser().parse_args(argv)
         if getattr(args, "backend", None) == "interpret":
             interpret_here(argv)
-        outcome = execute(args)
+        with redirect_stdout(sys.stderr):  # what a stage prints is no part of the result
+            outcome = execute(args)
     except HelpWanted as help:
         outcome = Outcome({"help": str(help)}, [str(help).rstrip()])
     except ChunkwiseError as error:
@@ -82,10 +84,19 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         outcome = INTERRUPTED
-    except Exception as error:
+    except BaseException as error:  # an exit too: only a result ends a command
         outcome = Outcome.of_errors([diagnosed(error, getattr(args, "out", "-"))])
     interrupt.disarm()
     return shown(outcome, "--json" in argv)
+
+
+def refuse_empty(argv: list[str]) -> None:
+    """An empty value is a variable of a script that was not set: no option takes it for its default."""
+    for before, each in zip(["", *argv], argv):
+        if each == "" or re.fullmatch(r"--[a-z-]+=", each):
+            option = each[:-1] or before
+            what = f"{option} is given an empty value" if option.startswith("-") else "an argument is empty"
+            raise ChunkwiseError(Diagnostic(codes.USAGE, what, help="leave it out, or write its value"))
 
 
 def execute(args: argparse.Namespace) -> Outcome:
@@ -124,7 +135,7 @@ def interpret_here(argv: list[str]) -> None:
         os.execve(sys.executable, [sys.executable, "-m", __package__, *argv], environment)
 
 
-def diagnosed(error: Exception, out: str) -> Diagnostic:
+def diagnosed(error: BaseException, out: str) -> Diagnostic:
     """What is not a user's mistake: out of memory, or a fault of chunkwise, with its traceback in a file.
 
     out: the folder that the command line names for files; ``-`` is none.

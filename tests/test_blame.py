@@ -55,6 +55,10 @@ CONTRACT = Contract(inputs={"a": Port("B T H K"), "b": Port("B T H K")}, outputs
 
 def reference(a, b):
     return {"o": a - b}
+
+
+def vjp(d_o, *, needs):
+    return {"a": d_o, "b": -d_o}
 '''
 X = torch.linspace(-4, 4, 2 * 5 * 3 * 8).view(2, 5, 3, 8)
 
@@ -138,5 +142,34 @@ def test_a_truth_with_fewer_digits(found, old, new, io):
     assert "\n  --> silu.py:14:5\n" in str(caught.value)
 
 
+@pytest.mark.parametrize("io", [torch.float32, torch.float64], ids=str)
+def test_a_vjp_that_gives_another_gradient_alone(found, io):
+    """A call that needs the gradient of b alone would get it twice; with both all is right."""
+    result = found('"b": -d_o', '"b": -d_o * (2 if needs == {"b"} else 1)', io)
+    bad = result.first_bad
+    assert (bad.id, bad.value, bad.word, bad.verdict.rel_l2_err) == ("neg.vjp", "d_b", "OTHER ALONE", 1)
+    text = render(result.failure)
+    assert "neg.vjp (minus.vjp), output d_b, is wrong: asked for alone, in float64, it is off by 1.0e+00" in text
+    assert "\n  --> minus.py:12:5\n" in text
+
+
 def test_constants_in_float32_round_nothing(found):
     assert found("x * torch.sigmoid(x)", "x * torch.sigmoid(x) * torch.ones(1) + torch.zeros_like(x)").ok
+
+
+NO_TRUTH = {
+    "nan": ("x * torch.sigmoid(x)", "(x * torch.sigmoid(x)).where(x < 3.9, float('nan'))", "itself gives nan or inf"),
+    "random": ("x * torch.sigmoid(x)", "x * torch.sigmoid(x) * (1 + torch.rand(()))", "on the same inputs differ"),
+    "a state of its own": (
+        'return {"y": x * torch.sigmoid(x)}',
+        'CALLS.append(1)\n    return {"y": x * torch.sigmoid(x) * len(CALLS)}\n\n\nCALLS = []',
+        "on the same inputs differ",
+    ),
+}
+
+
+@pytest.mark.parametrize("old, new, help", NO_TRUTH.values(), ids=NO_TRUTH)
+def test_a_reference_that_is_no_truth(found, old, new, help):
+    text = render(found(old, new).failure)
+    assert "stage act (silu), output y, is the first out of budget" in text and "\n  --> silu.py:13:5\n" in text
+    assert help in text and "narrower" not in text

@@ -131,7 +131,7 @@ REFUSED = {
         "CW603",
         "--seqlens '3,x' is not a list of lengths",
     ),
-    "empty lengths": (["run", "gated_delta", "--seqlens", ""], 2, "CW603", "--seqlens '' is not a list of lengths"),
+    "empty lengths": (["run", "gated_delta", "--seqlens", ","], 2, "CW603", "--seqlens ',' is not a list of lengths"),
     "packed batch rows": (
         ["run", "gated_delta", "--seqlens", "3,5", "--axes", "B=2"],
         2,

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from safetensors.torch import save_file
+import torch
+from safetensors.torch import load_file, save_file
 from support.ops import inputs, op
 
 from chunkwise.runner.main import main
@@ -42,6 +43,14 @@ WITHOUT_EFFECT = {
     "a seed beside a file": (
         ["verify", "gated_delta", "--inputs", REAL, "--seed", "3"],
         "--seed 3 has no effect beside --inputs: the file's tensors are taken as they are",
+    ),
+    "gradients of the recurrent form": (
+        ["verify", "simple_gla", *SMALL, "--mode", "recurrent", "--backward"],
+        "--mode recurrent has no gradients: a call that needs them runs the chunked form",
+    ),
+    "the same when it is timed": (
+        ["run", "simple_gla", *SMALL, "--mode", "recurrent", "--backward"],
+        "--mode recurrent has no gradients: a call that needs them runs the chunked form",
     ),
     "the backward pass of a stage": (
         ["show", "chunk_o", "--backward"],
@@ -115,3 +124,104 @@ def test_rows_say_that_kernels_are_interpreted():
 def test_axes_says_that_heads_come_together(capsys):
     assert main(["verify", "--help"]) == 0
     assert "H alone sets HV too" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.fixture
+def changed(file, tmp_path):
+    """The file with more entries."""
+
+    def write(**more):
+        save_file({**load_file(file), **{name: x.clone() for name, x in more.items()}}, tmp_path / file)
+        return file
+
+    return write
+
+
+ONE = torch.ones(1)
+UNKNOWN = {
+    "a slip of the pen": ({"intial_state": ONE}, "intial_state", "did you mean initial_state?"),
+    "of another op": ({"zz": ONE}, "zz", "simple_gla has q, k, v, g, initial_state, scale, cu_seqlens"),
+    "an output": ({"expected.oo": ONE}, "expected.oo", None),
+    "the word expected": ({"expeced.o": ONE}, "expeced.o", "did you mean expected.o?"),
+    "under the name of the op": ({"simple_gla.zz": ONE}, "simple_gla.zz", None),
+    "a slip in a shared file": ({"simple_gla.q": ONE, "scal": ONE}, "scal", "did you mean scale?"),
+}
+
+
+@pytest.mark.parametrize("more, key, help", UNKNOWN.values(), ids=UNKNOWN)
+def test_an_entry_that_names_nothing_is_refused(document, changed, more, key, help):
+    code, result = document("verify", "simple_gla", "--inputs", changed(**more), "--device", "cpu")
+    (error,) = result["errors"]
+    assert (code, error["code"]) == (2, "CW607")
+    assert error["message"] == f"file.safetensors holds {key}, which simple_gla does not have"
+    assert help is None or error["help"] == help
+
+
+def test_a_file_of_several_pipelines(document, changed):
+    names = changed(**{"gla.g": ONE, "simple_gla.scale": ONE, "A_log": ONE})
+    code, result = document("verify", "simple_gla", "--inputs", names, "--device", "cpu", "--until", "cumsum")
+    assert code == 0
+
+
+def test_the_lengths_of_a_file_pack_its_sequences(document, changed, file):
+    held = load_file(file)
+    del held["expected.o"], held["initial_state"]
+    save_file({**held, "cu_seqlens": torch.tensor([0, 5, 20])}, file)
+    code, result = document("verify", "simple_gla", "--inputs", file, "--device", "cpu")
+    assert code == 0 and result["verify"]["seqlens"] == [5, 15]
+    code, result = document("verify", "simple_gla", "--inputs", file, "--device", "cpu", "--seqlens", "20")
+    assert (code, result["errors"][0]["code"]) == (2, "CW601")
+    code, result = document("verify", "simple_gla", "--inputs", changed(cu_seqlens=torch.ones(2)), "--device", "cpu")
+    assert (code, result["errors"][0]["code"]) == (2, "CW603")
+
+
+def test_a_param_of_a_file_is_a_number(document, changed):
+    code, result = document("verify", "simple_gla", "--inputs", changed(scale=torch.ones(2)), "--device", "cpu")
+    assert (code, result["errors"][0]["code"]) == (2, "CW607")
+
+
+EMPTY = {
+    "--inputs": ["verify", "simple_gla", *SMALL, "--inputs", ""],
+    "--until": ["verify", "simple_gla", *SMALL, "--until="],
+    "--axes": ["verify", "simple_gla", "--axes", ""],
+    "--without": ["export", "simple_gla", "--without", ""],
+    "--outputs": ["export", "simple_gla", "--outputs", ""],
+}
+
+
+@pytest.mark.parametrize("option", EMPTY)
+def test_an_empty_value_is_refused(document, option):
+    code, result = document(*EMPTY[option])
+    (error,) = result["errors"]
+    assert (code, error["code"], error["message"]) == (2, "CW601", f"{option} is given an empty value")
+
+
+NOTHING = {
+    "axes": (["verify", "simple_gla", "--axes", ","], "CW602", "--axes ',' names no axis"),
+    "outputs": (["export", "simple_gla", "--outputs", ","], "CW601", "--outputs ',' names nothing"),
+    "without": (["export", "simple_gla", "--without", " , "], "CW601", "--without ' , ' names nothing"),
+    "another alphabet's digits": (
+        ["check", "simple_gla", "--axes", "T=\u0663"], "CW602", "--axes: 'T=\u0663' is not NAME=SIZE"
+    ),
+    "another alphabet's lengths": (
+        ["verify", "simple_gla", "--seqlens", "\u0663"], "CW603", "--seqlens '\u0663' is not a list of lengths"
+    ),
+    "a second CPU": (["verify", "simple_gla", "--device", "cpu:3"], "CW601", "--device cpu:3: there is one cpu"),
+    "a folder": (["verify", "simple_gla", "--device", "cpu", "--inputs", "/tmp"], "CW101", "/tmp is a folder"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("argv, code, message", NOTHING.values(), ids=NOTHING)
+def test_a_value_that_says_nothing_is_refused(document, argv, code, message):
+    status, result = document(*argv)
+    (error,) = result["errors"]
+    assert (status, error["code"], error["message"]) == (2, code, message)
+
+
+@pytest.mark.parametrize("axis", ["N", "NT"])
+def test_a_file_fixes_no_axis_that_follows(document, axis):
+    text = (Path(__file__).parents[1] / "pipelines" / "simple_gla.yaml").read_text()
+    Path("own.yaml").write_text(text.replace("axes: {C: 64}", f"axes: {{C: 64, {axis}: 7}}"))
+    code, result = document("check", "own.yaml")
+    (error,) = result["errors"]
+    assert (code, error["code"]) == (2, "CW204") and "follow from the other sizes" in error["help"]

@@ -87,7 +87,8 @@ class Reference:
             results = by_autograd(self.stage, given, needs)
         if not isinstance(results, Mapping):
             return results  # call_reference says what is wrong with it
-        return {f"d_{name}": x for name, x in results.items() if name in needs}
+        known = self.stage.contract.inputs
+        return {f"d_{name}": x for name, x in results.items() if name in needs or name not in known}
 
 
 def by_autograd(stage: Stage, given: Mapping, needs: frozenset[str]) -> dict[str, torch.Tensor]:

@@ -1,16 +1,14 @@
 """A stage's reference, called; what is wrong with a stage file that is not ours is said as its author needs it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from traceback import walk_tb
 
 import torch
 
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Node
-from ..reporting.memory import out_of_memory
-from ..stage_files.stage_library import SHIPPED
+from ..stage_files.own_code import own_code
 from ..stage_files.stage_source import StageSource
 
 
@@ -19,19 +17,14 @@ def call_reference(
 ) -> dict[str, torch.Tensor | None]:
     """The reference's outputs by name. named: the axes and params that it takes, and what a vjp needs. sizes: of every
     axis of the stage, under the stage's own names."""
-    file = Path(node.stage.file)
-    if file.parent == SHIPPED:
+    file = node.stage.path
+    if node.stage.shipped:
         return node.stage.reference(**inputs, **named)
+    what = function_of(node)
     inputs = {name: x.clone() if x is not None and x.is_inference() else x for name, x in inputs.items()}
     versions = versions_of(inputs)
-    try:
+    with own_code(node.stage, f"{what} of", lambda source: source.function(what), node.id):
         outputs = node.stage.reference(**inputs, **named)
-    except ChunkwiseError:
-        raise
-    except Exception as error:  # a stage file is code: anything may be raised
-        if out_of_memory(error):
-            raise
-        raise ChunkwiseError(failure(node, file, error)) from error
     for name, version in versions_of(inputs).items():
         if version != versions[name]:
             raise ChunkwiseError(written_error(node, file, name))
@@ -50,18 +43,6 @@ def written_error(node: Node, file: Path, name: str) -> Diagnostic:
     message = f"{node.id}: {what} of {file.stem} writes its input {name}, and inputs are never written"
     help = f"make a new tensor: {name} * 2 in place of {name}.mul_(2), or start with {name} = {name}.clone()"
     return Diagnostic(codes.STAGE_FAILED, message, StageSource(file).argument(what, name), help=help)
-
-
-def failure(node: Node, file: Path, error: Exception) -> Diagnostic:
-    """What the stage raised, at the line of its file that led there."""
-    lines = [number for frame, number in walk_tb(error.__traceback__) if frame.f_code.co_filename == str(file)]
-    source = StageSource(file)
-    mark = source.function(function_of(node))
-    if lines:
-        text = source.text.splitlines()[lines[-1] - 1]
-        mark = source.line(lines[-1], len(text) - len(text.lstrip()) + 1)
-    label = f"{type(error).__name__}: {' '.join(str(error).split())}"
-    return Diagnostic(codes.STAGE_FAILED, f"{node.id}: {function_of(node)} of {file.stem} failed", mark, label=label)
 
 
 def function_of(node: Node) -> str:
@@ -97,6 +78,8 @@ def result_fault(node: Node, outputs, sizes: Mapping[str, float]) -> tuple[str, 
         if x is not None and list(x.shape) != wanted:
             said = f"{shown(node, name)} [{contract[name].shape}] the shape {list(x.shape)}"
             return said, f"these sizes make it {wanted}"
+    if unknown := [name for name in outputs if name not in contract]:
+        return f"{shown(node, unknown[0])}, which the contract does not have", f"it has {listed(node, contract)}"
     return None
 
 
@@ -111,9 +94,12 @@ def missing(node: Node, name: str, outputs: Mapping) -> tuple[str, str | None]:
 
 def shown(node: Node, name: str) -> str:
     """An output as the stage's author calls it: a vjp names the inputs whose gradients it gives."""
-    return name.removeprefix("d_") if node.stage.is_vjp else name
+    return str(name).removeprefix("d_") if node.stage.is_vjp else str(name)
 
 
 def given(node: Node, outputs: Mapping) -> str | None:
-    names = ", ".join(shown(node, name) for name in outputs)
-    return f"it gives {names}" if names else None
+    return f"it gives {listed(node, outputs)}" if outputs else None
+
+
+def listed(node: Node, names: Iterable) -> str:
+    return ", ".join(shown(node, name) for name in names)

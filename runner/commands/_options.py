@@ -57,7 +57,7 @@ def megabytes(text: str | None) -> int | None:
     """``500`` or ``1.5``, megabytes (10^6), as bytes."""
     if text is None:
         return None
-    if not re.fullmatch(r"\d{1,9}(\.\d{1,6})?", text):
+    if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,6})?", text):
         message = f"--memory-budget {text!r} is not a number of megabytes"
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="write --memory-budget 500"))
     return int(float(text) * 1e6)
@@ -67,8 +67,8 @@ def read_axes(text: str) -> dict[str, int]:
     """``B=1,T=4096`` as numbers; ``T=4k`` means 4096."""
     sizes = {}
     for part in filter(None, (each.strip() for each in text.split(","))):
-        found = re.fullmatch(r"(\w+)\s*=\s*(\d{1,9})(k?)", part)
-        if re.fullmatch(r"\w+\s*=\s*\d{10,}k?", part):
+        found = re.fullmatch(r"(\w+)\s*=\s*([0-9]{1,9})(k?)", part)
+        if re.fullmatch(r"\w+\s*=\s*[0-9]{10,}k?", part):
             raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"--axes: {part:.40}: a size has at most nine digits"))
         if not found:
             help = "write sizes as B=1,T=4096 (T=4k is 4096)"
@@ -76,11 +76,14 @@ def read_axes(text: str) -> dict[str, int]:
         if found[1] in sizes:
             raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"--axes gives {found[1]} twice"))
         sizes[found[1]] = int(found[2]) * (1024 if found[3] else 1)
+    if text and not sizes:
+        help = "write sizes as B=1,T=4096"
+        raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"--axes {text!r} names no axis", help=help))
     return sizes
 
 
 def seed(text: str) -> int:
-    if not re.fullmatch(r"\d{1,9}", text):
+    if not re.fullmatch(r"[0-9]{1,9}", text):
         raise ArgumentTypeError(f"{text!r} is not a whole number from 0 to 999999999")
     return int(text)
 
@@ -106,7 +109,7 @@ def read_seqlens(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
-    if not all(re.fullmatch(r"\d{1,9}", part) for part in parts):
+    if not all(re.fullmatch(r"[0-9]{1,9}", part) for part in parts):
         message = f"--seqlens {text!r} is not a list of lengths"
         raise ChunkwiseError(Diagnostic(codes.BAD_SEQLENS, message, help="write lengths as 100,0,28"))
     return tuple(map(int, parts))

@@ -10,6 +10,7 @@ from ...stages._contract import Contract, Launcher, Port
 from ...stages._units import UNITS
 from ..compiling.compile_cases import ARCHITECTURES, usual_sizes
 from ..diagnostics.render_errors import shown_path
+from ..stage_files.own_code import configurations, refusal
 from ..stage_files.stage_library import Stage
 from ._tables import table
 
@@ -92,13 +93,14 @@ def launcher_rows(stage: Stage) -> Iterator[dict]:
         for launcher in launchers:
             for arch in ARCHITECTURES:
                 device = f"sm_{arch}"
-                yield {"of": direction, "launcher": launcher.name, "device": device, **shipped(launcher, axes, device)}
+                found = shipped(stage, launcher, axes, device)
+                yield {"of": direction, "launcher": launcher.name, "device": device, **found}
 
 
-def shipped(launcher: Launcher, axes: Mapping[str, int], device: str) -> dict:
-    if refusal := launcher.when(axes, device):
-        return {"configs": [], "refused": refusal}
-    return {"configs": [dict(each) for each in launcher.configs(axes, device)], "refused": None}
+def shipped(stage: Stage, launcher: Launcher, axes: Mapping[str, int], device: str) -> dict:
+    if refused := refusal(stage, launcher, axes, device):
+        return {"configs": [], "refused": refused}
+    return {"configs": [dict(each) for each in configurations(stage, launcher, axes, device)], "refused": None}
 
 
 def launcher_table(stage: Stage):

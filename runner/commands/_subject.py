@@ -33,20 +33,33 @@ class CommandSubject:
 def subject(args) -> CommandSubject:
     device, axes, seqlens = pick_device(args), read_axes(args.axes), read_seqlens(args.seqlens)
     budget = read_budget(args)
+    refuse_recurrent_gradients(args)
     op = load(args.pipeline, backend=args.backend, stages=args.stages, memory_budget=budget, mode=args.mode)
-    op = fixed_axes(op.until(args.until) if args.until else op, axes)
+    whole, op = op.spec, fixed_axes(op.until(args.until) if args.until else op, axes)
     io, notes = pick_dtype(args, device)
     if args.inputs:
         refuse_options_beside_a_file(args, op, axes)
-        file = read_inputs(args.inputs, op, io if args.dtype else None, device)
+        file = read_inputs(args.inputs, op, io if args.dtype else None, device, whole)
+        if file.seqlens is not None and seqlens is not None:
+            message = f"--seqlens {args.seqlens} beside the cu_seqlens of {args.inputs}: the lengths are there twice"
+            raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="leave one of them out"))
         if args.until and file.expected:
             file = replace(file, expected={}, notes=("what it expects is of the whole op and is not compared",))
         notes += tuple(f"{args.inputs}: {note}" for note in file.notes)
+        seqlens = file.seqlens if seqlens is None else seqlens
         return CommandSubject(
             op, file.inputs, file.params, seqlens, file.io, device, notes, file.expected, file.cotangents
         )
     inputs = generated(op, workload(args.workload, device.type), axes, seqlens, io, device, args)
     return CommandSubject(op, inputs, {}, seqlens, io, device, notes)
+
+
+def refuse_recurrent_gradients(args) -> None:
+    """A call that needs gradients runs the chunked form in every mode: the recurrent one would go unseen."""
+    if args.mode == "recurrent" and args.backward:
+        message = "--mode recurrent has no gradients: a call that needs them runs the chunked form"
+        help = "leave out --backward to see the recurrent form, and --mode to see the gradients"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help))
 
 
 def refuse_options_beside_a_file(args, op: Op, axes: Mapping[str, int]) -> None:
@@ -86,6 +99,8 @@ def pick_device(args) -> torch.device:
         ) from None
     if device.type not in ("cpu", "cuda"):
         raise ChunkwiseError(Diagnostic(codes.USAGE, f"--device {args.device}: devices are cpu and cuda"))
+    if device.type == "cpu" and device.index:
+        raise ChunkwiseError(Diagnostic(codes.USAGE, f"--device {args.device}: there is one cpu", help="--device cpu"))
     if device.type == "cuda":
         count = torch.cuda.device_count()
         if (device.index or 0) >= count:

@@ -11,6 +11,7 @@ from ..fixing.fix_file import Fixed, fix_file, hidden_behind
 from ..graphs.check_warnings import warnings_of
 from ..graphs.flops import require_flops
 from ..reporting.outcome import Outcome
+from ..stage_files.own_code import refusal
 from ..verification.oracle import number_errors
 from ._options import HEADS, fixed_axes, input_sizes, read_axes, read_seqlens, stage_folders, workload
 
@@ -91,7 +92,7 @@ def unsupported_sizes(op: Op) -> list[Diagnostic]:
     found = []
     for node in op.whole.nodes.values():
         axes = {axis: fixed.get(term, 64) for axis, term in node.axes.items()}
-        reasons = [launcher.when(axes, "sm_90") for launcher in node.stage.launchers]
+        reasons = [refusal(node.stage, launcher, axes, "sm_90", node.id) for launcher in node.stage.launchers]
         if reasons and all(reasons):
             message = f"{node.id} ({node.stage.name}) has no kernel for these sizes: {'; '.join(reasons)}"
             found.append(Diagnostic(codes.SIZE, message, node.mark, warning=True))

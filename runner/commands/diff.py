@@ -6,6 +6,7 @@ from ..comparing.compare_reports import Report, read_report, rows
 from ..drawing.build_diff_picture import build_diff_picture
 from ..drawing.draw import FORMATS, draw_picture
 from ..reporting.outcome import Outcome
+from ..reporting.write_file import write_file
 from ._diff_text import diff_document, diff_lines, time_notes, times_table
 from ._options import out_folder, stage_folders
 
@@ -31,7 +32,7 @@ def execute(args) -> Outcome:
     if args.out != "-":
         drawing = draw_picture(build_diff_picture(found, time_words(found, times)), args.format)
         path = out_folder(args.out, found.new.name) / f"diff.{drawing.suffix}"
-        path.write_text(drawing.text, encoding="utf-8", newline="\n")
+        write_file(path, drawing.text)
         files = [str(path)]
         lines += ["", f"wrote {path}", *([f"note: {drawing.note}"] if drawing.note else [])]
     return Outcome(diff_document(found, times or None, files), lines, exit=int(bool(found.changes)))

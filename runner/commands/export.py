@@ -30,13 +30,17 @@ def execute(args) -> Outcome:
         if name not in op.spec.axes:
             help = f"it fixes {', '.join(op.spec.axes) or 'none'}; other sizes are those of the tensors"
             raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"--axes: {op.spec.name} does not fix {name}", help=help))
-    outputs = None if args.outputs is None else split(args.outputs)
-    text = export(fixed_axes(op, axes), args.backend, outputs, split(args.without))
+    outputs = None if args.outputs is None else split("--outputs", args.outputs)
+    without = split("--without", args.without) if args.without else []
+    text = export(fixed_axes(op, axes), args.backend, outputs, without)
     if args.file == "-":
         return Outcome({"pipeline": op.spec.name, "backend": args.backend, "text": text}, [text.removesuffix("\n")])
     write_file(Path(args.file), text)
     return Outcome({"pipeline": op.spec.name, "backend": args.backend, "files": [args.file]}, [f"wrote {args.file}"])
 
 
-def split(names: str) -> list[str]:
-    return [name.strip() for name in names.split(",") if name.strip()]
+def split(option: str, text: str) -> list[str]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise ChunkwiseError(Diagnostic(codes.USAGE, f"{option} {text!r} names nothing", help="leave it out"))
+    return names

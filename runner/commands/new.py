@@ -18,6 +18,7 @@ from ..loading.load_recurrence import read_recurrence
 from ..loading.spec import PipelineSpec
 from ..loading.spec_keys import NAME as NAMES
 from ..reporting.outcome import Outcome, Progress
+from ..reporting.write_file import write_file
 from ..stage_files.stage_library import find_stages
 from ..verification.oracle import definition_errors, parsed
 from ._options import stage_folders
@@ -53,7 +54,7 @@ def execute(args) -> Outcome:
     for path in files:
         refuse_file(path, args.force)
     for path, text in files.items():
-        write(path, text)
+        write_file(path, text, folder=True)
     return Outcome(document(found, files, stubs), [words(found, out, folder, stubs)])
 
 
@@ -96,14 +97,6 @@ def unread_inputs(spec: PipelineSpec) -> list[Diagnostic]:
         for name, each in spec.inputs.items()
         if name not in read
     ]
-
-
-def write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise ChunkwiseError(Diagnostic(codes.USAGE, f"{path} cannot be written: {error.strerror}")) from None
 
 
 def document(found: Composed, files: Mapping[Path, str], stubs: Sequence[Stub]) -> dict:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ..loading.spec import PipelineSpec
+from ..reporting.write_file import write_file
 from ..stage_files.stage_library import find_stages
 from .compose import Composed, NotComposed, compose
 from .declarations import declaration_errors
@@ -30,4 +31,4 @@ def compose_with_stubs(
                 return found, stubs
             stubs.append(stub_of(missing, spec.name, stages))
             progress(f"a stage of its own: {stubs[-1].name}")
-            (Path(folder) / f"{stubs[-1].name}.py").write_text(stubs[-1].text)
+            write_file(Path(folder) / f"{stubs[-1].name}.py", stubs[-1].text)

@@ -39,7 +39,8 @@ OF_CALLS = {
         "The help names the nearest; --axes gives sizes of your own.",
     ),
     codes.INPUTS_FILE: (
-        "The file of --inputs cannot be read as safetensors, or lacks a tensor that the pipeline requires.",
+        "The file of --inputs cannot be read as safetensors, lacks a tensor that the pipeline requires, or holds one "
+        "that the pipeline does not have.",
         "chunkwise run gated_delta --inputs capture.pt",
         "Write the tensors under the pipeline's input names with safetensors.torch.save_file.",
     ),

@@ -3,6 +3,7 @@
 from ..graphs.graph import Node
 from ..graphs.sizes import local_sizes
 from ..planning.plan import offers
+from ..stage_files.own_code import configurations
 from .answer import Line
 from .facts import Facts
 
@@ -40,7 +41,8 @@ def offer(facts: Facts, node: Node, launcher, refusal: str | None) -> str:
     who = f"{node.id} ({node.stage.name}): its launcher {launcher.name}"
     if refusal is not None:
         return f"{who} refuses: {refusal}"
-    config = " ".join(f"{name}={value}" for name, value in launcher.configs(axes, facts.device)[0].items())
+    first = configurations(node.stage, launcher, axes, facts.device, node.id)[0]
+    config = " ".join(f"{name}={value}" for name, value in first.items())
     return f"{who} takes these sizes on {facts.device}, with {config}"
 
 

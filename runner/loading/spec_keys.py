@@ -142,6 +142,11 @@ ARGUMENT = replace(
 """Of inputs and params. Stages and outputs may have these names, and files of v1 do."""
 TEXT = Rule("a text")
 VERSION = Rule("the version of the file's format", choices=dict.fromkeys(VERSIONS, "the format that this file follows"))
+FIXED_AXIS = replace(
+    NAME,
+    refused=NAME.refused | {"N", "NT"},
+    help="a letter, then letters, digits and _; not N and NT, which follow from the other sizes",
+)
 LARGEST = 10**9 - 1
 """The largest size of an axis: nine digits, as in shapes and in --axes."""
 CHUNK_LENGTHS = r"[1-9][0-9]{0,5}\.\.[1-9][0-9]{0,5}"
@@ -252,7 +257,10 @@ PIPELINE = Table(
         "name": Key("the op's name", NAME, required=True),
         "summary": Key("one line on what the op is", TEXT),
         "source": Key("where the op was published", TEXT),
-        "axes": Key("axes whose size the file fixes; C is the chunk length, as 16..64 if it follows T", Named(SIZE)),
+        "axes": Key(
+            "axes whose size the file fixes; C is the chunk length, as 16..64 if it follows T",
+            Named(SIZE, key=FIXED_AXIS),
+        ),
         "inputs": Key(
             "the tensors of a call, each a shape or a mapping", Named(INPUT, filled=True, key=ARGUMENT), required=True
         ),

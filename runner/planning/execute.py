@@ -10,6 +10,7 @@ from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.sizes import node_parameters
 from ..reporting.memory import out_of_memory
+from ..stage_files.own_code import launcher_code
 from ..stage_files.stage_library import keyword_names
 from .dtypes import compute_dtype
 from .plan import Buffer, Plan, Step
@@ -110,14 +111,15 @@ def prepare(
     if step.launcher is None:
         return outputs, lambda: fill_by_reference(step, plan, inputs, keywords, seqs, outputs)
     scratch = allocate(step.scratch, plan.device, make)
-    launches = step.launcher.launch(
-        *inputs.values(),
-        *outputs.values(),
-        *scratch.values(),
-        **{name: keywords[name] for name in keyword_names(step.launcher.launch)},
-        seqs=seqs,
-        config=step.config,
-    )
+    with launcher_code(step.node.stage, step.launcher, "launch", step.node.id):
+        launches = step.launcher.launch(
+            *inputs.values(),
+            *outputs.values(),
+            *scratch.values(),
+            **{name: keywords[name] for name in keyword_names(step.launcher.launch)},
+            seqs=seqs,
+            config=step.config,
+        )
     return outputs, lambda: launch_all(launches)
 
 

@@ -13,6 +13,7 @@ from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..diagnostics.marks import Mark
 from ..graphs.graph import Graph, Node, Value
 from ..graphs.sizes import local_sizes, shape, size_errors
+from ..stage_files.own_code import configurations, refusal
 from ..stage_files.stage_source import StageSource
 from .dtypes import name_of, port_dtype
 
@@ -148,7 +149,7 @@ def bytes_of(buffer: Buffer) -> int:
 
 def first_config(node: Node, launcher: Launcher, axes: Mapping[str, int], device: torch.device) -> Config:
     """The best configuration that ships for these sizes and device."""
-    shipped = launcher.configs(axes, device_class(device))
+    shipped = configurations(node.stage, launcher, axes, device_class(device), node.id)
     if not shipped:
         at = ", ".join(f"{axis} = {length}" for axis, length in axes.items())
         message = f"{launcher.name} of {node.stage.name} ships no configuration for {at}"
@@ -193,7 +194,7 @@ def offers(node: Node, axes: Mapping[str, int], device: str) -> list[tuple[Launc
     """The stage's launchers up to the first that takes these sizes, each with its reason to refuse them."""
     tried = []
     for launcher in node.stage.launchers:
-        tried.append((launcher, launcher.when(axes, device)))
+        tried.append((launcher, refusal(node.stage, launcher, axes, device, node.id)))
         if tried[-1][1] is None:
             break
     return tried

@@ -59,6 +59,12 @@ def read_packing(cu_seqlens, seqlens: Sequence[int] | None, sizes, device: torch
     return Packing(lengths, device)
 
 
+def lengths_of(cu_seqlens: torch.Tensor) -> tuple[int, ...]:
+    """The lengths that a tensor says, checked."""
+    check_tensor(cu_seqlens, cu_seqlens.device)
+    return tensor_lengths(cu_seqlens)
+
+
 STARTS = "cu_seqlens holds 0 and then the end of each sequence: lengths 3, 5 are [0, 3, 8]"
 
 

@@ -7,10 +7,12 @@ from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 
 
-def write_file(path: Path, text: str) -> None:
+def write_file(path: Path, text: str, folder: bool = False) -> None:
     """UTF-8, lines ending in a line feed. ChunkwiseError: for a place that takes no file the command line is to blame,
-    for a full disk the machine."""
+    for a full disk the machine. folder: make the folder that it goes to."""
     try:
+        if folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         code = codes.OUTPUT if error.errno in (ENOSPC, EDQUOT) else codes.USAGE

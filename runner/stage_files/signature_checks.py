@@ -8,6 +8,7 @@ from ...stages._contract import Contract, Launcher
 from ..diagnostics.codes import STAGE_CONTRACT, STAGE_SIGNATURE
 from ..diagnostics.errors import Diagnostic
 from ..diagnostics.hints import nearest
+from ..diagnostics.marks import Mark
 from .stage_source import StageSource
 
 
@@ -56,6 +57,8 @@ def signature_errors(
     """Positional parameters are exactly expected, keyword-only ones are free names or required ones."""
     positional, keywords, star = parameters(function)
     mark = source.function(name_of(function))
+    if inspect.iscoroutinefunction(function):
+        return [async_error(what, mark)]
     if star or positional != expected:
         message = f"{what} takes ({', '.join(positional + star)}), and the contract says ({', '.join(expected)})"
         return [Diagnostic(STAGE_SIGNATURE, message, mark, help=ORDER_HELP)]
@@ -67,6 +70,8 @@ def subset_errors(
 ) -> list[Diagnostic]:
     """Positional parameters are among known, keyword-only ones are free names or required ones."""
     positional, keywords, star = parameters(function)
+    if inspect.iscoroutinefunction(function):
+        return [async_error(what, source.function(name_of(function)))]
     errors = keyword_errors(what, function, keywords, free, required, source)
     for name in positional + star:
         if name not in known:
@@ -96,6 +101,10 @@ def keyword_errors(
             mark = source.function(name_of(function))
             errors.append(Diagnostic(STAGE_SIGNATURE, f"{what} does not take {name}", mark, help=f"add {name} after *"))
     return errors
+
+
+def async_error(what: str, mark: Mark) -> Diagnostic:
+    return Diagnostic(STAGE_SIGNATURE, f"{what} is async, and nothing awaits it", mark, help="write def")
 
 
 def name_of(function: Callable) -> str:

@@ -50,6 +50,15 @@ class Stage:
     is_vjp: bool = False
     pattern: str | None = None
 
+    @cached_property
+    def path(self) -> Path:
+        return Path(self.file)
+
+    @cached_property
+    def shipped(self) -> bool:
+        """Whether it is one of the checkout's: its faults are ours."""
+        return self.path.parent == SHIPPED
+
     @property
     def gradient(self) -> str:
         """Where the gradient comes from: vjp (the file's), autograd (through the reference) or none."""

@@ -8,6 +8,8 @@ from pathlib import Path
 from ..diagnostics.marks import Mark
 from ..expression import ExpressionError
 
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
 
 @dataclass(frozen=True)
 class Text:
@@ -39,18 +41,23 @@ class StageSource:
         number = min(max(number, 1), len(lines))
         return Mark(self.file, number, column, number, max(len(lines[number - 1]) + 1, column + 1), self.text)
 
+    def statement(self, number: int) -> Mark:
+        """What stands on a line."""
+        text = self.text.splitlines()[number - 1]
+        return self.line(number, len(text) - len(text.lstrip()) + 1)
+
     def function(self, name: str) -> Mark:
         """The name in ``def name(...)``; the first line if there is none."""
         for node in self.statements():
-            if isinstance(node, ast.FunctionDef) and node.name == name:
-                start = node.col_offset + len("def ") + 1
+            if isinstance(node, FUNCTIONS) and node.name == name:
+                start = node.col_offset + len("def " if isinstance(node, ast.FunctionDef) else "async def ") + 1
                 return Mark(self.file, node.lineno, start, node.lineno, start + len(name), self.text)
         return self.assignment(name)
 
     def argument(self, function: str, name: str) -> Mark:
         """A parameter of a function."""
         for node in self.statements():
-            if isinstance(node, ast.FunctionDef) and node.name == function:
+            if isinstance(node, FUNCTIONS) and node.name == function:
                 for each in ast.walk(node.args):
                     if isinstance(each, ast.arg) and each.arg == name:
                         return self.span(each)

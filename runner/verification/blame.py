@@ -11,7 +11,7 @@ from ..diagnostics.errors import Diagnostic, Note
 from ..diagnostics.marks import Mark
 from ..graphs.graph import Node
 from ..stage_files.stage_source import StageSource
-from .budgets import OFF, error_of, relative
+from .budgets import ALONE, OFF, error_of, relative
 from .result import Row
 from .rounding import RHO
 from .staged import Subject, stage_case, stage_outputs, staged_values
@@ -39,9 +39,16 @@ def breach_failure(node: Node, bad: Row) -> Diagnostic:
 
 
 def stage_failure(subject: Subject, node: Node, bad: Row) -> Diagnostic:
+    message = f"stage {node.id} ({node.stage.name}), output {bad.value}, is the first out of budget: {bad.why}"
+    if why := no_truth(subject, node, bad):
+        mark = function_mark(node, "vjp" if has_vjp(node) else "reference")
+        return Diagnostic(codes.OUT_OF_BUDGET, message, mark, entry_of(node), why)
     if has_vjp(node) and (off := vjp_error(subject, node, staged_values(subject, torch.float64))):
         return vjp_failure(node, *off)
-    message = f"stage {node.id} ({node.stage.name}), output {bad.value}, is the first out of budget: {bad.why}"
+    if bad.verdict.over == ALONE:
+        wrong = f"stage {node.id} ({node.stage.name}), output {bad.value}, is wrong: {bad.why}"
+        help = "needs says which gradients are wanted; none of them depends on which others are"
+        return Diagnostic(codes.OUT_OF_BUDGET, wrong, function_mark(node, "vjp"), entry_of(node), help)
     launcher = next((each for each in node.stage.launchers if each.name == bad.backend), None)
     if launcher and bad.verdict.over != OFF:
         mark = function_mark(node, launcher.launch.__name__)
@@ -50,6 +57,18 @@ def stage_failure(subject: Subject, node: Node, bad: Row) -> Diagnostic:
         mark = function_mark(node, "vjp" if has_vjp(node) else "reference")
         help = "in float32 it loses more than its operations do: look for a constant or cast in a narrower dtype"
     return Diagnostic(codes.OUT_OF_BUDGET, message, mark, entry_of(node), help)
+
+
+def no_truth(subject: Subject, node: Node, bad: Row) -> str | None:
+    """Why a stage's float64 reference cannot be held against anything; None where it can."""
+    case = stage_case(subject, node, staged_values(subject, torch.float64))
+    finite = all(bool(x.isfinite().all()) for x in case.inputs.values() if x is not None)
+    if finite and not bool(case.truth[bad.value].isfinite().all()):
+        return "the float64 reference itself gives nan or inf here, from inputs that are all finite"
+    once, again = (stage_outputs(subject, node, case.inputs, torch.float64)[bad.value] for _ in range(2))
+    if not torch.equal(once.nan_to_num(), again.nan_to_num()):
+        return "two calls of it on the same inputs differ: a stage's results depend on its inputs alone"
+    return None
 
 
 def vjp_failure(node: Node, port: str, off: float, limit: float) -> Diagnostic:

@@ -45,6 +45,8 @@ class Verdict:
 
 OFF = "REFERENCES OFF"
 """Verdict.over where the references disagree with the truth, whatever the kernels do."""
+ALONE = "OTHER ALONE"
+"""Verdict.over where a vjp gives another gradient when it is asked for nothing else."""
 
 
 def deciding(x: torch.Tensor) -> float:

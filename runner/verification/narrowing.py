@@ -11,14 +11,13 @@ from torch.utils._pytree import tree_leaves
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Node
-from ..stage_files.stage_library import SHIPPED
 from ..stage_files.stage_source import StageSource
 
 
 def all_in_float64(node: Node) -> AbstractContextManager:
     """While this lasts, a stage of one's own that turns float64 numbers into shorter ones raises ChunkwiseError. What
     leaves PyTorch (numpy, .item()) is not seen."""
-    return nullcontext() if Path(node.stage.file).parent == SHIPPED else NoNarrowing(node)
+    return nullcontext() if node.stage.shipped else NoNarrowing(node)
 
 
 class NoNarrowing(TorchDispatchMode):
@@ -55,8 +54,7 @@ def narrowed(node: Node, short: torch.dtype) -> Diagnostic:
     frame, source = sys._getframe(), StageSource(Path(node.stage.file))
     while frame and frame.f_code.co_filename != source.file:
         frame = frame.f_back
-    text = source.text.splitlines()[frame.f_lineno - 1] if frame else ""
-    mark = source.line(frame.f_lineno, len(text) - len(text.lstrip()) + 1) if frame else source.function("reference")
+    mark = source.statement(frame.f_lineno) if frame else source.function("reference")
     message = f"{node.id}: {node.stage.name} rounds float64 numbers to {str(short).removeprefix('torch.')}"
     help = "verification computes the truth in float64: leave out .float() and the like, the runner casts what comes in"
     return Diagnostic(codes.STAGE_FAILED, message, mark, help=help)

@@ -20,6 +20,7 @@ from ..planning.plan import Plan
 from .blame import failure
 from .breaches import Breach, breaches
 from .budgets import FEW, OFF, Verdict, arithmetic_noise, error_of, judge, relative
+from .each_alone import each_alone
 from .generate import ILL_CONDITIONED, make_cotangents
 from .head_subset import pick_heads, take_heads
 from .oracle import definition_outputs, gradients_and_terms
@@ -138,7 +139,7 @@ def check_stage(subject: Subject, plan: Plan, step, exact: Mapping, noise: float
             subject, node.id, node.stage.name, port, step.backend, against, mine, right, model[port], value, noise
         )
         rows.append(replace(judged, breach=broken_law(subject, case, value, mine)))
-    return rows
+    return [*rows, *each_alone(subject, case)]
 
 
 def broken_law(subject: Subject, case: StageCase, value: str, x: torch.Tensor) -> Breach | None:

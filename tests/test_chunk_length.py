@@ -46,8 +46,8 @@ def test_compiled_code_has_the_longest(gla):
 
 
 WRONG = {
-    "C: 64..16": "axes.C: '64..16' is not a whole number from 1",
-    "C: 20..64": "axes.C: '20..64' is not a whole number from 1",
+    "C: 64..16": "axes.C: '64..16' is not a whole number from 1 to 999999999",
+    "C: 20..64": "axes.C: '20..64' is not a whole number from 1 to 999999999",
     "C: 16..64, V: 16..64": "axes.V cannot be 16..64: only C follows the sequences",
 }
 

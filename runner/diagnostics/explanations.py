@@ -298,9 +298,9 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in sorted({
     ),
     codes.STAGE_FAILED: (
         "A function of a stage from outside the checkout raised an exception, or its reference or vjp gave something "
-        "that its contract does not have: no mapping, an output too few, too many or None, another shape. Or it wrote an "
-        "input. Or, under verify alone, it rounded the float64 numbers of the truth: a call runs such a stage and says "
-        "nothing. The place is in the stage file.",
+        "that its contract does not have: no mapping, an output too few, too many or None, another shape. Or it wrote "
+        "an input. Or, under verify alone, it rounded the float64 numbers of the truth: a call runs such a stage and "
+        "says nothing. The place is in the stage file.",
         'return x * 2                              # in place of return {"y": x * 2}',
         "Correct the stage file. A reference gives every output of the contract by name, in the shape of its port.",
     ),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..calling.function import Op
+from ..calling.read_arguments import wanted_outputs
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Graph, Node
@@ -45,7 +46,7 @@ def make_form(op: Op, backend: str, outputs: Sequence[str] | None, without: froz
     for name in sorted(without - set(may_lack)):
         help = did_you_mean(name, may_lack) or f"optional are {', '.join(may_lack) or 'none of its inputs'}"
         refuse(f"{op.spec.name} has no optional input {name}", help)
-    wanted = op.wanted(outputs)
+    wanted = wanted_outputs(op.spec, outputs)
     given = {name: value for name, value in op.graph(without).outputs.items() if name in wanted}
     missing = [name for name, value in given.items() if value is None]
     if missing:

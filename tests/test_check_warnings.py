@@ -89,9 +89,24 @@ def changed(text, *changes):
     return text
 
 
+SERIAL = {
+    "gla_serial": "gla_chunk_scan", "gla_step": "decay_step", "kda_step": "rank_one_step",
+    "lightning_step": "feature_step", "mamba2_step": "state_space_step",
+}  # fmt: skip
+"""Pipelines of one stage, whose gradient is autograd: it is right to say so."""
+
+
 def test_what_ships_has_no_warning(capsys):
-    assert main(["check", *names()]) == 0
+    assert main(["check", *(name for name in names() if name not in SERIAL)]) == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", SERIAL)
+def test_what_goes_token_by_token_says_where_its_gradient_comes_from(capsys, name):
+    assert main(["check", name]) == 0
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning")]
+    (warning,) = warnings
+    assert f"({SERIAL[name]}) is autograd through its reference" in warning
 
 
 def test_a_state_that_only_a_next_call_would_read_is_no_warning(checked):

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.ops import DECODE, LITTLE, PIPELINES, RAGGED, check, close, inputs, op, refusal, same_bits
+from support.ops import DECODE, LITTLE, PIPELINES, RAGGED, STEPS, check, close, inputs, op, refusal, same_bits
 
 from chunkwise.runner import load
 from chunkwise.runner.diagnostics import codes
 
 SIZES = dict(B=3, T=2, H=2, HV=4, K=24, V=20, SLOTS=7)
 CHUNKED = [name.removesuffix("_decode") for name in DECODE]
-SERIAL = {"gla_serial", "gla_step", "lightning_step", "kda_step", "mamba2_step"}
+SERIAL = {"gla_serial", *STEPS}
 """They go token by token as they are."""
 RECURRENT = [name for name in PIPELINES if name not in SERIAL]
 
@@ -255,7 +255,7 @@ def test_packed_steps_of_many_requests(name):
 
 
 def test_what_goes_token_by_token_has_no_other_form():
-    assert {name for name in PIPELINES if op(name).recurrent(frozenset()) is None} == SERIAL
+    assert {name for name in [*PIPELINES, *STEPS] if op(name).recurrent(frozenset()) is None} == SERIAL
     given = inputs(op("gla_step"), **LITTLE, T=5)
     out = op("gla_step", mode="auto")(**given)
     assert same_bits(out.o, op("gla_step")(**given).o)

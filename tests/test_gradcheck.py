@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.ops import PIPELINES, inputs, op
+from support.ops import PIPELINES, STEPS, inputs, op
 
 TINY = dict(B=1, T=5, H=1, HV=2, K=3, V=2, D=3, DI=3, NS=2)
 CASES = {
@@ -29,7 +29,7 @@ def checked(name, fast, **how):
 
 
 @pytest.mark.parametrize("how", CASES.values(), ids=CASES)
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", [*PIPELINES, *STEPS])
 def test_gradcheck(name, how):
     """One random direction of every Jacobian."""
     checked(name, True, **how)

@@ -14,7 +14,7 @@ from chunkwise.runner.loading.spec_text import spec_text
 from chunkwise.runner.main import main
 from chunkwise.runner.stage_files.stage_library import find_stages
 
-from .support.ops import PIPELINES
+from .support.ops import PIPELINES, STEPS
 from .support.recurrences import BETA, G_K, SIZES, STATE, G, chunkwise, composed, here, text_of
 
 __all__ = ["chunkwise", "here"]
@@ -31,7 +31,7 @@ def definition_of(name):
     return text[: text.index("\nstages:") + 1]
 
 
-@pytest.mark.parametrize("name", [name for name in PIPELINES if not name.endswith("_decode")])
+@pytest.mark.parametrize("name", [*PIPELINES, *STEPS])
 def test_every_pipeline_is_found_again_from_its_definition(name):
     text = definition_of(name)
     found = composed(text)

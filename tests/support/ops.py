@@ -16,7 +16,9 @@ from chunkwise.runner.verification.verify import Verification, verify
 
 DECODE = [name for name in names() if name.endswith("_decode")]
 """They write over their states, and have no gradients."""
-PIPELINES = [name for name in names() if name not in DECODE]
+STEPS = [name for name in names() if name.endswith("_step")]
+"""One stage each, without chunks; their gradients are autograd's. tests/test_steps.py is about them."""
+PIPELINES = [name for name in names() if name not in (*DECODE, *STEPS)]
 GATED = ["gated_delta", "simple_gla"]
 OPS = [*GATED, "delta_rule", "qwen3_next_gdn"]
 """What the cases of hard inputs are about; variants of one wiring are left to tests/test_pipelines.py."""

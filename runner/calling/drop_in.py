@@ -146,7 +146,7 @@ def chunk_delta_rule(
 
 def call(
     pipeline: str, tensors: Mapping, wide: Mapping, scale, initial_state, output_final_state, state_v_first, cu_seqlens,
-    cu_seqlens_cpu, chunk_size, given: Given = (), mode="auto", **params,
+    cu_seqlens_cpu, chunk_size, given: Given = (), mode="chunk", **params,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
     """One call of a pipeline on cast tensors, its state turned over where it is V-first.
 

@@ -85,7 +85,7 @@ def chunk_kda(
 
 def kda(
     q, k, v, g, beta, scale, initial_state, output_final_state, state_v_first, cu_seqlens, cu_seqlens_cpu, chunk_size,
-    norms: bool, sigmoid: bool, constants: Mapping, lower_bound: float | None, mode: str = "auto",
+    norms: bool, sigmoid: bool, constants: Mapping, lower_bound: float | None, mode: str = "chunk",
 ) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
     """One call of kda or kda_bounded, from after those of its first stages that the caller stands in for.
 

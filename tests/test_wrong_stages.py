@@ -145,7 +145,8 @@ def test_right_kernels_pass(kernels, name):
     an_op = kernels(name)
     result = verify(an_op, inputs(an_op, **SIZES))
     assert result.ok, result.first_bad
-    assert {row.backend for row in result.rows} == {"stand-in", "interpret"}
+    # compiled kernels do not run in this process: what was verified are the stand-ins
+    assert {row.backend for row in result.rows} == {"interpret"}
 
 
 WRONG_INPUTS = {

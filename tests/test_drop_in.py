@@ -252,7 +252,7 @@ def test_every_refusal_is_shown_at_once():
 def test_ops_are_loaded_once_by_many_threads(monkeypatch):
     seen = []
     monkeypatch.setattr(drop_in, "_ops", {})
-    monkeypatch.setattr(drop_in, "load", lambda pipeline: seen.append(pipeline) or op(pipeline))
+    monkeypatch.setattr(drop_in, "load", lambda pipeline, mode: seen.append(pipeline) or op(pipeline, mode=mode))
     given = inputs(op("delta_rule"), T=5, B=1)
     with ThreadPoolExecutor(8) as pool:
         results = [each.result() for each in [pool.submit(chunk_delta_rule, **given) for _ in range(16)]]

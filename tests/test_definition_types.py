@@ -3,6 +3,7 @@
 import pytest
 
 from chunkwise.runner.definition import DefinitionError, Line, parse_definition, typecheck
+from chunkwise.runner.definition.functions import FUNCTIONS
 
 INPUTS = {
     "q": "B T H K", "k": "B T H K", "v": "B T HV V", "g": "B T HV", "beta": "B T HV", "m": "B T H D D",
@@ -70,7 +71,7 @@ def problems(block, **options):
         ("o = [kk] @ S", "unknown name 'kk'", "did you mean k?"),
         ("o = [scal] * k", "unknown name 'scal'", "did you mean scale?"),
         ("o = [soft_max](k, axis=K)", "no function 'soft_max'", "did you mean softmax?"),
-        ("o = [__import__](k)", "no function '__import__'", None),
+        ("o = [__import__](k)", "no function '__import__'", f"functions are {', '.join(FUNCTIONS)}"),
         ("o = [exp] * k", "'exp' is a function", None),
         ("o = [T] * k", "'T' is not known to a step, which runs for one token of one sequence", None),
         (

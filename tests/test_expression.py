@@ -154,8 +154,8 @@ def test_mistakes(text, message, start, end, help):
     ("text", "message", "start", "end", "help"),
     [
         ("o", "not an assignment", 0, 1, "a line is written name = expression"),
-        ("o == 1", "not an assignment", 0, 4, "a line is written name = expression"),
-        ("1 = o", "expected a name to assign to, found '1'", 0, 1, None),
+        ("o == 1", "not an assignment", 0, 1, "a line is written name = expression"),
+        ("1 = o", "not an assignment", 0, 1, "a line is written name = expression"),
         ("o = 1 if", "expected the name of an optional input, found the end", 8, 9, None),
         ("o = 1 if g else 2", "expected an operator or the end, found 'else'", 11, 15, None),
         ("o = p = 1", "expected an operator or the end, found '='", 6, 7, None),

@@ -177,12 +177,10 @@ def test_repairs_are_minimal(name, line_end):
     assert repaired(after) == after
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", [path for path in SHIPPED if "use: " in path.read_text()], ids=lambda path: path.stem)
 def test_what_was_broken_is_as_it_was(path):
     """Every stage's name misspelt, and every edge from a converter led past it: repaired to the very same text."""
     text = path.read_text(encoding="utf-8")
-    if "use: " not in text:
-        pytest.skip("it has the stages of the file that it extends")
     broken = re.sub(r"use: (\w+)(\w)\b", r"use: \1\2\2", text)
     gate = re.search(r"cumsum: \{use: \w+, +in: \{x: ([\w.]+)\}", text)
     if gate:

@@ -2,7 +2,6 @@
 
 import json
 import math
-import os
 import re
 import shlex
 import subprocess
@@ -35,25 +34,12 @@ def document(capsys):
     return run
 
 
-def interpreted(*argv):
-    """The same with Triton's interpreter, which needs a process of its own."""
-    words = [sys.executable, "-m", "chunkwise.runner", *map(str, argv), "--backend", "interpret", "--json"]
-    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    return done.returncode, json.loads(done.stdout)
-
-
 @pytest.mark.parametrize("file", PIPELINES, ids=lambda file: file.stem)
 def test_every_example_is_right_with_its_gradients(file, document):
     code, result = document("verify", file, "--stages", OWN, "--axes", SMALL, "--backward", "--device", "cpu")
     assert code == 0, result["errors"]
     assert {row["against"] for row in result["verify"]["outputs"].values()} == {"definition"}
     assert {"o", "d_q", "d_k", "d_v"} <= result["verify"]["outputs"].keys()
-
-
-@pytest.mark.parametrize("file", PIPELINES, ids=lambda file: file.stem)
-def test_every_example_on_its_kernels(file):
-    code, result = interpreted("verify", file, "--stages", OWN, "--axes", SMALL)
-    assert code == 0, result["errors"]
 
 
 def test_a_variant_needs_the_sum_of_its_gate(tmp_path, monkeypatch, capsys):
@@ -145,14 +131,6 @@ def test_real_input_equals_what_transformers_made_of_it(pipeline, inputs, docume
     both = [(name, *pair) for name in names for pair in (("file", "definition"), ("reference", "file"))]
     assert checked(result) == both
     assert result["verify"]["axes"]["T"] == 137
-
-
-@pytest.mark.parametrize("pipeline", ["gated_delta", "qwen3_next_gdn"])
-def test_real_input_on_the_kernels(pipeline):
-    code, result = interpreted("verify", pipeline, "--inputs", REAL)
-    assert code == 0, result["errors"]
-    names = ("o", "final_state")
-    assert checked(result) == [(n, *pair) for n in names for pair in (("file", "definition"), ("interpret", "file"))]
 
 
 def test_run_verifies_on_the_file(document, tmp_path):

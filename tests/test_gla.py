@@ -3,7 +3,7 @@
 import pytest
 import torch
 from support.channel_stages import check_causality, check_split, check_vjp, cut
-from support.ops import check, definition, inputs, op
+from support.ops import LITTLE, check, definition, inputs, op
 
 from chunkwise.stages import chunk_h_k, chunk_local_cumsum_k, chunk_o_k, gla_intra
 from chunkwise.stages._channel_decay import pairs
@@ -56,7 +56,7 @@ def test_n2_equals_the_two_parts_run_alone():
     "C,io", [(16, torch.bfloat16), (64, torch.float32), (64, torch.float16), (128, torch.bfloat16)], ids=str
 )
 def test_n9_log_decays_down_to_minus_20(C, io):
-    given = inputs(op("gla", C), io, case="strong_gate", T=130, B=1)
+    given = inputs(op("gla", C), io, case="strong_gate", T=130, **LITTLE)
     given["g"][:, 30:60, :, ::3] = -20
     given["g"][:, :, :, 1::3] *= 1e-3
     check(op("gla", C), given, case="strong_gate", backward=True)
@@ -65,7 +65,7 @@ def test_n9_log_decays_down_to_minus_20(C, io):
 @pytest.mark.parametrize("value", [-300.0, -1e4, -3e38, -float("inf")])
 def test_n15_decays_that_underflow(value):
     """Whole chunks, every second token and every third channel, with a decay that no float holds."""
-    given = inputs(op("gla"), torch.bfloat16, T=130, B=1, absent=("initial_state",))
+    given = inputs(op("gla"), torch.bfloat16, T=130, absent=("initial_state",), **LITTLE)
     given["g"][:, 64:128] = value
     given["g"][:, 1:64:2, :, ::3] = value
     check(op("gla"), given, backward=True)

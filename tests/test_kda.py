@@ -3,7 +3,7 @@
 import pytest
 import torch
 from support.channel_stages import before, check_causality, check_split, check_vjp, cut, token_gradients
-from support.ops import check, definition, inputs, op
+from support.ops import LITTLE, check, definition, inputs, op
 
 from chunkwise.stages import chunk_delta_h_k, kda_gate, kda_gate_bounded, kda_intra, recompute_w_u_k
 
@@ -58,7 +58,7 @@ def test_n2_resets_by_the_gate_inside_the_op(io):
     "C,io", [(16, torch.bfloat16), (64, torch.float32), (64, torch.float16), (128, torch.bfloat16)], ids=str
 )
 def test_n9_log_decays_down_to_minus_20(C, io):
-    given = inputs(op("kda_core", C), io, case="strong_gate", T=130, B=1)
+    given = inputs(op("kda_core", C), io, case="strong_gate", T=130, **LITTLE)
     given["g"][:, 30:60, :, ::3] = -20
     given["g"][:, :, :, 1::3] *= 1e-3
     check(op("kda_core", C), given, case="strong_gate", backward=True)
@@ -67,19 +67,18 @@ def test_n9_log_decays_down_to_minus_20(C, io):
 @pytest.mark.parametrize("value", [-300.0, -1e4, -3e38, -float("inf")])
 def test_n15_decays_that_underflow(value):
     """Whole chunks, every second token and every third channel, with a decay that no float holds."""
-    given = inputs(op("kda_core"), torch.bfloat16, T=130, B=1, absent=("initial_state",))
+    given = inputs(op("kda_core"), torch.bfloat16, T=130, absent=("initial_state",), **LITTLE)
     given["g"][:, 64:128] = value
     given["g"][:, 1:64:2, :, ::3] = value
     check(op("kda_core"), given, backward=True)
 
 
 @DTYPES
-@pytest.mark.parametrize("gate", [0.0, -1e-2])
-@pytest.mark.parametrize("beta", [0.99, 1.0])
+@pytest.mark.parametrize("beta, gate", [(0.99, 0.0), (1.0, 0.0), (1.0, -1e-2)])
 @pytest.mark.parametrize("same", [16, 64, 130])
 def test_n13_identical_tokens(same, beta, gate, io):
     """16, 64 and T equal tokens with unit keys, beta close to 1, no or a weak decay."""
-    given = inputs(op("kda_core"), io, B=1, T=130)
+    given = inputs(op("kda_core"), io, T=130, **LITTLE)
     for name in "qkv":
         given[name][:, 3 : 3 + same] = given[name][:, 3:4]
     given["beta"], given["g"] = torch.full_like(given["beta"], beta), torch.full_like(given["g"], gate)

@@ -124,7 +124,7 @@ def trained(io, **keywords):
 @pytest.mark.parametrize("seqlens", [None, RAGGED], ids=["plain", "packed"])
 @pytest.mark.parametrize("io", [torch.float32, torch.bfloat16], ids=str)
 def test_as_models_start(io, seqlens):
-    check(op("mamba2"), trained(io, seqlens=seqlens, H=1), seqlens=seqlens, backward=True)
+    check(op("mamba2"), trained(io, seqlens=seqlens, B=1, H=1, HV=2), seqlens=seqlens, backward=True)
 
 
 @pytest.mark.parametrize("io", [torch.float32, torch.bfloat16], ids=str)

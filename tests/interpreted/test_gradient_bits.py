@@ -8,7 +8,8 @@ import torch
 from support.ops import inputs, op, same_bits
 
 SIZES = dict(T=19, H=1, HV=2, K=16, V=12)
-NAMES = ["gated_delta", "simple_gla", "qwen3_next_gdn"]
+NAMES = ["simple_gla", "qwen3_next_gdn"]
+"""The second is the whole of gated_delta, with its gate, its norms and its sigmoid."""
 
 
 def batched(kernel):
@@ -43,11 +44,11 @@ def test_x1_batches_of_1_4_and_8(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_x4_other_samples_change(name):
     kernel, names = op(name, 16, "interpret"), batched(op(name, 16, "interpret"))
-    given, others = inputs(kernel, B=4, **SIZES), inputs(kernel, B=4, seed=1, **SIZES)
+    given, others = inputs(kernel, B=2, **SIZES), inputs(kernel, B=2, seed=1, **SIZES)
     mixed = {n: torch.cat([given[n][:1], others[n][1:]]) if n in names else given[n] for n in given}
     d, other_d = cotangents(kernel, given, 0), cotangents(kernel, given, 1)
     mixed_d = {n: torch.cat([d[n][:1], other_d[n][1:]]) for n in d}
-    one, two = part(kernel, given, d, 4), part(kernel, mixed, mixed_d, 4)
+    one, two = part(kernel, given, d, 2), part(kernel, mixed, mixed_d, 2)
     for each in one:
         assert same_bits(one[each][:1], two[each][:1]), each
         assert not torch.equal(one[each][1:], two[each][1:]), each

@@ -9,9 +9,9 @@ from markupsafe import Markup
 
 from .inline_svg import inline
 
-INK, FAINT, GRID = "#1f2328", "#57606a", "#d8dee4"
+INK, FAINT, GRID, PAGE = "#1f2328", "#57606a", "#d8dee4", "#fefefe"
 SERIES = ("#0b62b8", "#b3520c", "#2b7a3d", "#8a3ab9", "#a31d4b", "#4b6070")
-COLOURS = {INK: "var(--ink)", FAINT: "var(--faint)", GRID: "var(--grid)"} | {
+COLOURS = {INK: "var(--ink)", FAINT: "var(--faint)", GRID: "var(--grid)", PAGE: "var(--page)"} | {
     colour: f"var(--series-{number})" for number, colour in enumerate(SERIES, start=1)
 }
 """A colour of the files -> that of the page, which has a light and a dark one."""
@@ -75,6 +75,12 @@ def plot(name: str, title: str, alt: str, height: float, paint: Callable) -> Plo
         figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
         figure.savefig(png, format="png", dpi=160, facecolor="white")
     return Plot(name, title, alt, svg.getvalue(), png.getvalue())
+
+
+def plain_numbers(axis, form: str) -> None:
+    """0.6 in place of 6 x 10^-1 on a logarithmic axis. form: as of format()."""
+    for place in (axis.set_major_formatter, axis.set_minor_formatter):
+        place(lambda value, _: format(value, form))
 
 
 def series_colours(names) -> dict[str, str]:

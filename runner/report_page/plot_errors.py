@@ -3,7 +3,7 @@
 import math
 
 from ..benching.record import END_TO_END, Record
-from .plot import FAINT, SERIES, Plot, plot
+from .plot import FAINT, SERIES, Plot, plain_numbers, plot
 from .runs import Run
 
 
@@ -31,6 +31,7 @@ def errors_plot(run: Run) -> Plot | None:
                 x, y = zip(*points)
                 axes.plot(x, y, mark, color=colour, markersize=9 if mark == "|" else 6, markeredgewidth=2, label=name)
         axes.set_xscale("log")
+        plain_numbers(axes.xaxis, ".0e")
         axes.set_yticks(range(len(names)), names)
         axes.set_ylim(len(names) - 0.5, -0.5)
         axes.set_xlabel("relative L2 error")

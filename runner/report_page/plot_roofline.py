@@ -1,6 +1,7 @@
 """Each stage's rate over its intensity, below the roof that the device's measured rates make."""
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..benching.record import Limits
 from .plot import FAINT, INK, Plot, plot, series_colours
@@ -23,18 +24,16 @@ def roofline(run: Run) -> Plot | None:
         for phase, colour in colours.items():
             mine = [limits for _, of, limits in points if of == phase]
             axes.loglog([intensity(x) for x in mine], [x.tflops for x in mine], "o", color=colour, label=phase)
-        for id, _, limits in points:
-            place = (intensity(limits), limits.tflops)
-            axes.annotate(id, place, xytext=(5, 4), textcoords="offset points", fontsize=8.5)
         paint_roof(axes, [intensity(limits) for *_, limits in points], bandwidth, rate)
+        paint_names(axes, {id: (intensity(limits), limits.tflops) for id, _, limits in points})
         axes.set_xlabel("FLOPs per byte")
         axes.set_ylabel("TFLOP/s")
         axes.grid(True, which="major")
-        if len(colours) > 1:
-            axes.legend(loc="lower right")
+        axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
 
     alt = "Roofline: the rate of each stage over its floating-point operations per byte, below what the device can do."
-    return plot(f"{run.name}-roofline", "Roofline", alt, 4.2, paint)
+    title = "Roofline" if bandwidth or rate else "Rates; no stage is long enough for memory or compute to be its limit"
+    return plot(f"{run.name}-roofline", title, alt, max(4.2, 1 + 0.2 * len(points)), paint)
 
 
 def intensity(limits: Limits) -> float:
@@ -56,11 +55,22 @@ def paint_roof(axes, intensities: Sequence[float], bandwidth: float | None, rate
     high = max(high, 3 * ridge) if ridge else high
     if bandwidth:
         end = min(high, ridge) if ridge else high
-        axes.plot([low, end], [bandwidth * low / 1e3, bandwidth * end / 1e3], color=INK, linewidth=1.2)
-        text = f"copy bandwidth {bandwidth:.4g} GB/s"
-        axes.annotate(text, (low, bandwidth * low / 1e3), xytext=(4, 12), textcoords="offset points", color=FAINT)
+        slope, words = [bandwidth * low / 1e3, bandwidth * end / 1e3], f"copies {bandwidth:.4g} GB/s"
+        axes.plot([low, end], slope, color=INK, linewidth=1.2, label=words)
     if rate:
-        axes.plot([ridge or low, high], [rate, rate], color=INK, linewidth=1.2)
-        text = f"matrix rate {rate:.4g} TFLOP/s"
-        place = {"xytext": (-4, 5), "textcoords": "offset points", "ha": "right"}
-        axes.annotate(text, (high, rate), color=FAINT, **place)
+        words = f"multiplies {rate:.4g} TFLOP/s"
+        axes.plot([ridge or low, high], [rate, rate], "--", color=INK, linewidth=1.2, label=words)
+
+
+def paint_names(axes, places: Mapping[str, tuple[float, float]]) -> None:
+    """On the right, apart from each other, in the order of the points; a thin line leads to each."""
+    axes.margins(y=0.15)
+    bottom, top = (math.log(limit) for limit in axes.get_ylim())
+    wanted = {id: (math.log(y) - bottom) / (top - bottom) for id, (_, y) in places.items()}
+    step, free = 1 / max(len(places), 16), 1.0
+    for id in sorted(wanted, key=wanted.__getitem__, reverse=True):
+        free = min(free, wanted[id])
+        line = {"arrowstyle": "-", "color": FAINT, "linewidth": 0.5}
+        place = {"xytext": (1.02, free), "textcoords": "axes fraction", "va": "center", "fontsize": 8.5}
+        axes.annotate(id, places[id], arrowprops=line, **place)
+        free -= step

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 from ..benching.record import FIRST_CALL, Record, content_id
-from .plot import Plot, plot, series_colours
+from .plot import Plot, plain_numbers, plot, series_colours
 from .runs import Run
 
 FOLLOWS = {"T": {"NT"}, "B": {"N"}, "H": {"HV"}}
@@ -77,6 +77,8 @@ def sweep_plot(sweep: Sweep) -> Plot | None:
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.set_xticks(sizes, [str(size) for size in sizes])
+        axes.xaxis.minorticks_off()
+        plain_numbers(axes.yaxis, "g")
         axes.set_xlabel(sweep.axis)
         axes.set_ylabel("ms, median and p20 to p80")
         axes.grid(True, which="major")

@@ -1,11 +1,11 @@
 """The stages one after another, and the whole op below: what lies between their ends is the gap."""
 
 from ..benching.record import EAGER, REPLAY, STAGE_ALONE, STAGE_INSIDE
-from .plot import Plot, plot, series_colours
+from .plot import FAINT, PAGE, Plot, plot, series_colours
 from .runs import Run
 
-SHORTEST = 0.06
-"""Of the whole: a bar that is shorter has no room for its name."""
+LETTER = 0.0135
+"""Of the whole: the width of a letter; a bar that is shorter than its name has none."""
 
 
 def timeline(run: Run) -> Plot | None:
@@ -23,7 +23,7 @@ def timeline(run: Run) -> Plot | None:
     def paint(axes) -> None:
         paint_stages(axes, bars)
         for row, record in enumerate(wholes, start=1):
-            axes.barh(row, record.timing.median_ms, height=0.5, color="#57606a")
+            axes.barh(row, record.timing.median_ms, height=0.5, color=FAINT)
         axes.set_yticks(range(len(wholes) + 1), [scope, *(record.clock.scope for record in wholes)])
         axes.invert_yaxis()
         axes.set_xlabel("ms, medians laid end to end")
@@ -42,9 +42,9 @@ def paint_stages(axes, bars: list[tuple[str, str, float]]) -> None:
     for id, phase, ms in bars:
         label = None if phase in labelled else phase
         labelled.add(phase)
-        axes.barh(0, ms, left=start, height=0.6, color=colours[phase], edgecolor="#ffffff", linewidth=0.8, label=label)
-        if ms >= SHORTEST * whole:
-            axes.text(start + ms / 2, 0, id, ha="center", va="center", color="#ffffff", fontsize=8.5, clip_on=True)
+        axes.barh(0, ms, left=start, height=0.6, color=colours[phase], edgecolor=PAGE, linewidth=0.8, label=label)
+        if ms >= LETTER * len(id) * whole:
+            axes.text(start + ms / 2, 0, id, ha="center", va="center", color=PAGE, fontsize=8.5, clip_on=True)
         start += ms
     if len(colours) > 1:
         axes.legend(loc="upper right", bbox_to_anchor=(1, 1.35), ncols=len(colours))

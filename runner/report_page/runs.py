@@ -6,8 +6,6 @@ from functools import cached_property
 
 from ..benching.record import END_TO_END, STAGE_ALONE, STAGE_INSIDE, SUM, Edge, Record, Workload, content_id
 
-OURS = "chunkwise"
-
 
 @dataclass(frozen=True)
 class StageRow:
@@ -71,14 +69,10 @@ class Run:
     def ops(self) -> tuple[Record, ...]:
         return tuple(record for record in self.records if record.what.stage == END_TO_END)
 
-    def sum_of(self, implementation: str, scope: str) -> Record | None:
-        return self.whole(SUM, implementation, scope)
-
     def whole(self, stage: str, implementation: str, scope: str) -> Record | None:
         """The record of END_TO_END or SUM."""
-        wanted = (stage, implementation, scope)
-        found = ((r.what.stage, r.what.implementation, r.clock.scope) == wanted for r in self.records)
-        return next((record for record, right in zip(self.records, found) if right), None)
+        mine = (record for record in self.records if record.what.implementation == implementation)
+        return next((each for each in mine if (each.what.stage, each.clock.scope) == (stage, scope)), None)
 
     @property
     def edges(self) -> tuple[Edge, ...]:

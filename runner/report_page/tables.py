@@ -1,9 +1,9 @@
 """The tables of a run, as headings and rows of text."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 
-from ..benching.record import STAGE_ALONE, STAGE_INSIDE, Record
+from ..benching.record import EAGER, END_TO_END, STAGE_ALONE, STAGE_INSIDE, SUM, Record
 from . import texts
 from .runs import Run, StageRow
 
@@ -35,7 +35,14 @@ class Table:
 def tables_of(run: Run) -> list[Table]:
     found = [stage_table(run, implementation) for implementation in run.implementations]
     found += [op_table(run)] if run.ops else []
-    return found
+    return [told(each) for each in found]
+
+
+def told(table: Table) -> Table:
+    """The table without the columns that say nothing in any row."""
+    said = [n for n in range(len(table.columns)) if any(row.cells[n] not in ("", texts.NONE) for row in table.rows)]
+    rows = tuple(replace(row, cells=tuple(row.cells[n] for n in said)) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[n] for n in said), rows=rows)
 
 
 def stage_table(run: Run, implementation: str) -> Table:
@@ -48,7 +55,7 @@ def stage_table(run: Run, implementation: str) -> Table:
     columns += [(name, True) for name in ("share", "TFLOP/s", "GB/s", "floor ms", "% of floor")]
     columns += [("bound by", False), ("error of budget", True)]
     body = [stage_row(row, scopes, total(rows, scopes)) for row in rows]
-    body += [sums_row(run, implementation, scopes)] if scopes else []
+    body += total_rows(run, implementation, scopes)
     return Table(f"stages, {implementation}", "stage", tuple(columns), tuple(body), stage_caption(rows, scopes))
 
 
@@ -73,8 +80,8 @@ def times(record: Record | None) -> tuple[str, str]:
     return texts.median(record), texts.spread(record)
 
 
-def limit_cells(record: Record) -> tuple[str, ...]:
-    limits = record.limits
+def limit_cells(record: Record | None) -> tuple[str, ...]:
+    limits = record.limits if record else None
     if limits is None:
         return (texts.NONE,) * 5
     floor = texts.NONE if limits.floor_ms is None else texts.milliseconds(limits.floor_ms)
@@ -82,11 +89,28 @@ def limit_cells(record: Record) -> tuple[str, ...]:
     return *rates, floor, texts.percent(limits.sol_pct), limits.bound_by or texts.NONE
 
 
-def sums_row(run: Run, implementation: str, scopes: list[str]) -> Row:
-    sums = [run.sum_of(implementation, scope) for scope in scopes]
-    timed = [cell for record in sums for cell in times(record)]
-    rest = limit_cells(sums[0]) if sums[0] else (texts.NONE,) * 5
-    return Row("sum of stages", ("", *timed, "", *rest, ""))
+def total_rows(run: Run, implementation: str, scopes: list[str]) -> list[Row]:
+    """The sum of the stages by each clock, the whole op, and what lies between them."""
+    sums = [run.whole(SUM, implementation, scope) for scope in scopes]
+    whole = run.whole(END_TO_END, implementation, EAGER)
+    if not any(sums):
+        return []
+    rows = [Row("sum of stages", ("", *flat(map(times, sums)), "", *limit_cells(sums[0]), ""))]
+    if whole and whole.timing:
+        gaps = [(gap(whole, each), "") for each in sums]
+        rows.append(Row("gap", ("", *flat(gaps), *[""] * 7)))
+        rows.append(Row("end to end, eager", ("", *flat(times(whole) for _ in scopes), "", *limit_cells(whole), "")))
+    return rows
+
+
+def flat(cells: Iterable[Iterable[str]]) -> list[str]:
+    return [cell for each in cells for cell in each]
+
+
+def gap(whole: Record, total: Record | None) -> str:
+    if total is None or total.timing is None:
+        return texts.NONE
+    return texts.milliseconds(whole.timing.median_ms - total.timing.median_ms)
 
 
 def stage_caption(rows: tuple[StageRow, ...], scopes: list[str]) -> str:
@@ -96,7 +120,8 @@ def stage_caption(rows: tuple[StageRow, ...], scopes: list[str]) -> str:
         clocks = dict.fromkeys(texts.clock_words(row.by_scope[scope].clock) for row in rows if scope in row.by_scope)
         words.append(f"{short(scope)}: {SAID[scope]}, {' / '.join(clocks)}")
     first = f"share, rates and floor are of {short(scopes[0])}" if scopes else ""
-    return "; ".join([*words, "medians", *([first] if first else [])])
+    last = "gap: end to end less the sum"
+    return "; ".join([*words, "medians", *([first] if first else []), last])
 
 
 SAID = {STAGE_ALONE: "each stage by itself", STAGE_INSIDE: "each stage between the others, in one run"}
@@ -134,7 +159,7 @@ def kernel_table(run: Run) -> Table | None:
     names = ("ms", "registers", "spilled bytes", "shared", "occupancy")
     columns = (("stage", False), *((name, True) for name in names), ("matrix instruction", False))
     caption = "from the compiled binaries: registers of a thread, shared memory of a block"
-    return Table("kernels", "kernel", columns, rows, caption) if rows else None
+    return told(Table("kernels", "kernel", columns, rows, caption)) if rows else None
 
 
 def kernel_rows(run: Run) -> Iterator[Row]:

@@ -1,6 +1,6 @@
 // Opens a page in Chromium without a network and prints what it finds as JSON: node look.mjs PAGE FOLDER
 // The browser comes with its libraries and fonts in an npm package; it is unpacked into $TMPDIR.
-import { existsSync } from "node:fs";
+import { existsSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
@@ -16,6 +16,10 @@ async function unpacked() {
   const packed = join(dirname(fileURLToPath(import.meta.resolve("@sparticuz/chromium"))), "..", "bin");
   if (!existsSync(join(tmpdir(), "al2023"))) await inflate(join(packed, "al2023.tar.br"));
   setupLambdaEnvironment(join(tmpdir(), "al2023", "lib"));
+  const fonts = [join(tmpdir(), "fonts"), "/usr/share/fonts"].map((each) => `<dir>${each}</dir>`).join("");
+  process.env.FONTCONFIG_FILE = join(tmpdir(), "fonts.conf");
+  const cache = `<cachedir>${join(tmpdir(), "fonts-cache")}</cachedir>`;
+  writeFileSync(process.env.FONTCONFIG_FILE, `<?xml version="1.0"?><fontconfig>${fonts}${cache}</fontconfig>`);
   return chromium.executablePath(packed);
 }
 
@@ -25,6 +29,8 @@ function facts() {
   const inside = targets.filter((target) => target.startsWith("#")).map((target) => decodeURIComponent(target.slice(1)));
   const ids = [...document.querySelectorAll("[id]")].map((each) => each.id);
   const known = new Set(ids);
+  const title = document.createRange();
+  title.selectNodeContents(document.querySelector("h1"));
   const texts = [...document.querySelectorAll("body *")].filter(
     (each) => !each.closest("svg, script, style") && [...each.childNodes].some((node) => node.nodeType === 3 && node.data.trim()),
   );
@@ -34,8 +40,9 @@ function facts() {
     outside: targets.filter((target) => !target.startsWith("#") && target !== "data:,"),
     twice: ids.filter((id, index) => ids.indexOf(id) !== index),
     wide: document.documentElement.scrollWidth - window.innerWidth,
+    title_px: title.getBoundingClientRect().width,
     smallest_px: Math.min(...texts.map((each) => parseFloat(getComputedStyle(each).fontSize))),
-    unnamed: [...document.querySelectorAll("[role=img], [role=region]")].filter((each) => !each.ariaLabel).length,
+    unnamed: [...document.querySelectorAll("div[role]")].filter((each) => !each.ariaLabel).length,
   };
 }
 

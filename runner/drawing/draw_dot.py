@@ -158,7 +158,7 @@ def tensor_lines(box: TensorBox) -> list[str]:
 
 def number_lines(tensor: Tensor) -> list[str]:
     """The shape in numbers, and what it takes in memory, which an IO dtype without a name leaves open."""
-    known = tensor.bytes is not None and tensor.dtype != "io"
+    known = tensor.bytes is not None and tensor.dtype not in ("io", "f32")
     return [line for line in (tensor.dims, bytes_text(tensor.bytes) if known else None) if line]
 
 

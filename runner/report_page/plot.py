@@ -3,7 +3,6 @@
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from markupsafe import Markup
 
@@ -55,12 +54,6 @@ class Plot:
     @property
     def on_page(self) -> Markup:
         return Markup(inline(self.svg, f"{self.name}-", COLOURS))
-
-    def write(self, folder: Path) -> list[Path]:
-        files = {folder / f"{self.name}.svg": self.svg.encode(), folder / f"{self.name}.png": self.png}
-        for path, data in files.items():
-            path.write_bytes(data)
-        return list(files)
 
 
 def plot(name: str, title: str, alt: str, height: float, paint: Callable) -> Plot:

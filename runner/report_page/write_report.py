@@ -26,13 +26,14 @@ def write_report(records: Sequence[Record], pipelines: Mapping[str, Op], out_dir
     runs = runs_of(records)
     views = pipeline_views(runs, pipelines)
     sweeps = [found for sweep in sweeps_of(runs) if (found := sweep_plot(sweep))]
-    texts = {"report.html": page_text(runs, views, sweeps), "trace.json": chrome_trace(runs)}
-    drawn = [view for pipeline in views for view in pipeline.runs if view.drawing]
-    texts |= {f"plots/{view.run.name}-graph.{view.drawing.suffix}": view.drawing.text for view in drawn}
-    for name, text in texts.items():
-        write_file(out_dir / name, text, folder=True)
-    plots = [*sweeps, *(each for pipeline in views for view in pipeline.runs for each in view.plots)]
-    return [*(out_dir / name for name in texts), *(path for each in plots for path in each.write(out_dir / "plots"))]
+    files: dict[str, str | bytes] = {"report.html": page_text(runs, views, sweeps), "trace.json": chrome_trace(runs)}
+    for view in (each for pipeline in views for each in pipeline.runs):
+        files |= {f"plots/{view.run.name}-graph.{view.drawing.suffix}": view.drawing.text} if view.drawing else {}
+    for plot in (*sweeps, *(each for pipeline in views for view in pipeline.runs for each in view.plots)):
+        files |= {f"plots/{plot.name}.svg": plot.svg, f"plots/{plot.name}.png": plot.png}
+    for name, content in files.items():
+        write_file(out_dir / name, content, folder=True)
+    return [out_dir / name for name in files]
 
 
 def page_text(runs: Sequence[Run], views: Sequence[PipelineView], sweeps: Sequence[Plot]) -> str:

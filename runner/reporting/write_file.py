@@ -7,13 +7,13 @@ from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 
 
-def write_file(path: Path, text: str, folder: bool = False) -> None:
-    """UTF-8, lines ending in a line feed. ChunkwiseError: for a place that takes no file the command line is to blame,
-    for a full disk the machine. folder: make the folder that it goes to."""
+def write_file(path: Path, content: str | bytes, folder: bool = False) -> None:
+    """A text in UTF-8, lines ending in a line feed, or bytes. folder: make the folder that it goes to. ChunkwiseError: for
+    a place that takes no file the command line is to blame, for a full disk the machine."""
     try:
         if folder:
             path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", newline="\n")
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
     except OSError as error:
         code = codes.OUTPUT if error.errno in (ENOSPC, EDQUOT) else codes.USAGE
         message = f"{path} cannot be written: {error.strerror}"

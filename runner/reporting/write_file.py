@@ -8,8 +8,8 @@ from ..diagnostics.errors import ChunkwiseError, Diagnostic
 
 
 def write_file(path: Path, content: str | bytes, folder: bool = False) -> None:
-    """A text in UTF-8, lines ending in a line feed, or bytes. folder: make the folder that it goes to. ChunkwiseError: for
-    a place that takes no file the command line is to blame, for a full disk the machine."""
+    """A text, in UTF-8 with lines ending in a line feed, or bytes. folder: make the folder that it goes to.
+    ChunkwiseError: for a place that takes no file the command line is to blame, for a full disk the machine."""
     try:
         if folder:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -80,7 +80,8 @@ def test_every_result_is_written_by_write_file():
     """Apart from the traceback, the compile cache and the schema, which say by themselves what went wrong, and the
     cache of generated kernels, which goes to another folder then."""
     runner = Path(chunkwise.runner.__file__).parent
-    others = {path.name for path in runner.rglob("*.py") if ".write_text(" in path.read_text(encoding="utf-8")}
+    texts = {path.name: path.read_text(encoding="utf-8") for path in runner.rglob("*.py")}
+    others = {name for name, text in texts.items() if ".write_text(" in text or ".write_bytes(" in text}
     assert others == {"write_file.py", "main.py", "compile_kernel.py", "schema.py", "load_source.py"}
 
 

@@ -30,7 +30,7 @@ CPU = {"device": "cpu", "cpu": "a CPU", "torch": "2.13.0"}
 
 
 def timing(ms) -> Timing:
-    return Timing(ms, 0.98 * ms, 1.03 * ms, 0.4, 50)
+    return Timing(median_ms=ms, p20_ms=0.98 * ms, p80_ms=1.03 * ms, noise_pct=0.4, runs=50)
 
 
 def limits(count, moved, ms) -> Limits:

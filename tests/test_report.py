@@ -12,7 +12,7 @@ from PIL import Image
 from support.made_up_records import CPU, GBPS, OURS, TFLOPS, made_up_records
 from support.ops import op
 
-from chunkwise.runner.benching.record import STAGE_ALONE, STAGE_INSIDE, Limits, line
+from chunkwise.runner.benching.record import NOT_VERIFIED, STAGE_ALONE, STAGE_INSIDE, Limits, line
 from chunkwise.runner.main import main
 from chunkwise.runner.report_page.chrome_trace import chrome_trace
 from chunkwise.runner.report_page.inline_svg import SVG, inline
@@ -81,12 +81,13 @@ def test_times_stand_on_nodes_and_bytes_on_edges(page):
     assert re.search(r"chunkwise triton · 0\.428 ms · 30 %", graph) and ">192 MiB</text>" in graph
 
 
-def test_only_a_cpu_is_said_to_be_one_and_texts_are_escaped(page, tmp_path):
+def test_cpu_times_and_unverified_ones_are_said_to_be_that_and_texts_are_escaped(page, tmp_path):
     records = made_up_records(op("simple_gla"), T=1024, **BIG)
-    records = [replace(each, notes=("<script>alert(1)</script>",), why="<b>") for each in records]
+    records = [replace(each, notes=("<script>alert(1)</script>",), gate=NOT_VERIFIED) for each in records]
     other = write_report(records, {}, tmp_path)[0].read_text(encoding="utf-8")
     notice = "These are CPU reference times."
     assert notice in page and notice not in other
+    assert "NOT VERIFIED." in other and "NOT VERIFIED." not in page
     assert "was not at hand when this page was written" in other
     assert "<script>alert" not in other and "&lt;script&gt;alert(1)" in other
 
@@ -104,8 +105,8 @@ def test_the_stage_table_says_scope_timer_l2_floor_and_bound():
     assert (scan["alone ms"], scan["inside ms"], scan["bound by"], scan["% of floor"]) == (
         "0.4283", "0.3977", "memory", "71 %",
     )  # fmt: skip
-    assert "alone: each stage by itself, CUDA events, cold L2" in found.caption
-    assert "inside: each stage between the others, in one run, CUDA events, warm L2" in found.caption
+    assert "alone: each stage by itself, CUDA events, L2 cold" in found.caption
+    assert "inside: each stage between the others, in one run, CUDA events, L2 warm" in found.caption
     total, gap, whole = rows[-3:]
     assert float(whole["inside ms"]) - float(total["inside ms"]) == pytest.approx(float(gap["inside ms"]), abs=2e-3)
 

@@ -39,6 +39,7 @@ STYLE = {
 }
 WIDTH = 7.2
 """Inches."""
+DECADE = 10
 
 
 @dataclass(frozen=True)
@@ -71,9 +72,11 @@ def plot(name: str, title: str, alt: str, height: float, paint: Callable) -> Plo
 
 
 def plain_numbers(axis, form: str) -> None:
-    """0.6 in place of 6 x 10^-1 on a logarithmic axis. form: as of format()."""
-    for place in (axis.set_major_formatter, axis.set_minor_formatter):
-        place(lambda value, _: format(value, form))
+    """0.6 in place of 6 x 10^-1 on a logarithmic axis; between powers of ten only where they leave room. form: as of
+    format()."""
+    low, high = axis.get_view_interval()
+    axis.set_major_formatter(lambda value, _: format(value, form))
+    axis.set_minor_formatter(lambda value, _: format(value, form) if high < DECADE * low else "")
 
 
 def series_colours(names) -> dict[str, str]:

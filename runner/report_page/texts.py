@@ -5,6 +5,8 @@ from ..drawing.picture_text import bytes_text
 from ..reporting.report_run import milliseconds
 
 NONE = "–"
+WALL_CLOCK = "wall clock"
+"""Clock.timer on a CPU."""
 
 
 def median(record: Record | None) -> str:
@@ -30,7 +32,12 @@ def size(count: int | None) -> str:
 
 
 def clock_words(clock: Clock) -> str:
-    return f"{clock.timer}, {clock.l2} {'caches' if clock.timer == 'wall clock' else 'L2'}"
+    return f"{clock.timer}, {'caches' if clock.timer == WALL_CLOCK else 'L2'} {clock.l2}"
+
+
+def moment(time: str) -> str:
+    """``2026-11-30T02:52:39+00:00``, a time in UTC, to the minute."""
+    return f"{time[:10]} {time[11:16]} UTC"
 
 
 def workload_title(workload: Workload) -> str:

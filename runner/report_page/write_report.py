@@ -6,7 +6,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from ..benching.record import Record
+from ..benching.record import NOT_VERIFIED, Record
 from ..calling.function import Op
 from ..drawing.draw_svg import dark_style
 from ..reporting.write_file import write_file
@@ -14,6 +14,7 @@ from .chrome_trace import chrome_trace
 from .plot import Plot
 from .plot_sweep import sweep_plot, sweeps_of
 from .runs import Run, runs_of
+from .texts import moment
 from .views import PipelineView, pipeline_views
 
 
@@ -48,7 +49,8 @@ def page_text(runs: Sequence[Run], views: Sequence[PipelineView], sweeps: Sequen
         sweeps=sweeps,
         machines=machines(runs),
         on_cpu=[run for run in runs if run.on_cpu],
-        measured=sorted({record.time for run in runs for record in run.records}),
+        measured=sorted({moment(record.time) for run in runs for record in run.records}),
+        unverified=any(record.gate == NOT_VERIFIED for run in runs for record in run.records),
         graph_colours=Markup(dark_style()),
         style=Markup(loader.get_source(templates, "report.css")[0]),
         script=Markup(loader.get_source(templates, "report.js")[0]),

@@ -15,6 +15,7 @@ from support.ops import op
 from chunkwise.runner.benching.record import NOT_VERIFIED, STAGE_ALONE, STAGE_INSIDE, Limits, line
 from chunkwise.runner.main import main
 from chunkwise.runner.report_page.chrome_trace import chrome_trace
+from chunkwise.runner.report_page.graph_svg import graph_of
 from chunkwise.runner.report_page.inline_svg import SVG, inline
 from chunkwise.runner.report_page.plot_roofline import roofline, roofs
 from chunkwise.runner.report_page.plot_sweep import sweeps_of
@@ -74,6 +75,14 @@ def test_row_node_and_line_lead_to_each_other(page):
     number = next(n for n, text in enumerate(source, start=1) if text.strip().startswith("scan:"))
     assert f"#pipeline-1-f1-l{number}" in inside and f'id="pipeline-1-f1-l{number}" class="made"' in page
     assert 'data-lit="run-3-scan run-3-scan.rebuild run-3-scan.vjp"' in page
+
+
+@pytest.mark.parametrize("rebuilt", [frozenset(), frozenset({"wy"})], ids=["nothing", "wy"])
+def test_the_graph_is_the_one_that_ran(rebuilt):
+    gated = op("gated_delta")
+    records = made_up_records(gated, backward=True, rebuilt=rebuilt, T=1024, **BIG)
+    (run,) = runs_of(records)
+    assert set(graph_of(gated, run).nodes) == {row.id for row in run.stages}
 
 
 def test_times_stand_on_nodes_and_bytes_on_edges(page):

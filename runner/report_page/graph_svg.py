@@ -11,11 +11,13 @@ from .runs import Run
 
 
 def graph_of(op: Op, run: Run) -> Graph:
-    """The graph that ran: with the file's own axes at their sizes, its backward pass or its recurrent form."""
+    """The graph that ran: with the file's own axes at their sizes, its recurrent form, or its backward pass with what
+    was rebuilt in the run, whether marks or a memory budget decided."""
     sizes = {axis: run.workload.axes[axis] for axis in op.spec.axes if axis in run.workload.axes}
     op = op.with_axes(sizes) if sizes else op
     if run.workload.backward:
-        return op.trainable_graph()
+        rebuilt = frozenset(row.id.removesuffix(".rebuild") for row in run.stages if row.phase == "rebuild")
+        return op.trainable_graph(rebuilt if run.stages else None)
     recurrent = op.recurrent(frozenset()) if run.workload.mode == "recurrent" else None
     return recurrent or op.whole
 

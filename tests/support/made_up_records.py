@@ -42,9 +42,12 @@ def limits(count, moved, ms) -> Limits:
 TIME = "2026-11-30T02:00:00Z"
 
 
-def made_up_records(op, backward=False, environment=GPU, dtype="bf16", peers=True, time=TIME, **sizes):
-    """Every record of one run of an op: each node alone and inside, sums, the op eager and replayed, two peers."""
-    graph, sizes = op.trainable_graph() if backward else op.whole, complete(op.whole, {**sizes, **op_axes(op)})
+def made_up_records(
+    op, backward=False, environment=GPU, dtype="bf16", peers=True, time=TIME, rebuilt=None, **sizes
+) -> list[Record]:
+    """Every record of one run of an op: each node alone and inside, sums, the op eager and replayed, two peers.
+    rebuilt: the stages that backward rebuilds, by the file's marks unless given."""
+    graph, sizes = op.trainable_graph(rebuilt) if backward else op.whole, complete(op.whole, {**sizes, **op_axes(op)})
     workload, clocks = Workload(None, sizes, dtype, "chunk", None, backward), clocks_on(environment)
     about = {"environment": environment, "environment_id": environment["device"], "time": time}
     found, total = [], {}

@@ -37,6 +37,8 @@ def test_a_wrong_kernel_carries_the_blame(monkeypatch, wrong, port):
     others = [share for id, share in shares(found["o"]).items() if id != wrong]
     assert others and max(others) < 0.1
     assert found["o"].all_exact < found["o"].err / 100
+    own = {swap.id: swap.own for swap in found["o"].swaps}
+    assert own[wrong] == pytest.approx(found["o"].err, rel=0.1) and max(own, key=own.get) == wrong
     assert verdict(found["o"]).startswith(f"{wrong} ")
 
 
@@ -63,7 +65,10 @@ def test_the_rounding_of_ports_is_no_stages():
     """References in bfloat16 round nothing but their ports."""
     found = attributions(op("gated_delta"), torch.bfloat16)
     assert found["o"].all_exact > 0.9 * found["o"].err > 1e-3
-    assert "no stage's" in verdict(found["o"])
+    assert found["o"].own == pytest.approx(found["o"].err, rel=0.2)
+    own = {swap.id: swap.own for swap in found["o"].swaps}
+    assert verdict(found["o"]).startswith("no stage's arithmetic, but the rounding of ports: ")
+    assert own["cumsum"] < own["solve"] < own["out"] < found["o"].err
 
 
 def test_a_reference_that_is_not_the_definition_is_no_stages(monkeypatch):
@@ -76,7 +81,8 @@ def test_a_reference_that_is_not_the_definition_is_no_stages(monkeypatch):
     wrong = Op(op("simple_gla").spec, {**stages, "chunk_h": replace(stage, reference=reference)}, "reference")
     found = attributions(wrong)
     assert found["final_state"].all_exact == pytest.approx(found["final_state"].err, rel=1e-3)
-    assert "no stage's" in verdict(found["final_state"])
+    assert found["final_state"].own < 1e-5
+    assert "a reference or an edge is not the definition's" in verdict(found["final_state"])
 
 
 def test_a_wrong_gradient_is_blamed_on_its_vjp_though_it_is_its_own_reference():
@@ -95,7 +101,7 @@ def test_a_wrong_gradient_is_blamed_on_its_vjp_though_it_is_its_own_reference():
 
 
 def test_shares_and_words():
-    each = Attribution("o", 2.0, (Swap("a", "s", "triton", 1.0), Swap("b", "s", "triton", 2.2)), 0.5)
+    each = Attribution("o", 2.0, (Swap("a", "s", "triton", 1.0, 1.7), Swap("b", "s", "triton", 2.2, 0.9)), 0.5)
     assert each.share(1.0) == 0.75 and each.by_share[0].id == "a"
     assert verdict(each) == "a 75.0 %"
     (entry,) = document([each])

@@ -14,11 +14,22 @@ import torch
 from ..backward.vjp_stage import vjp_stage
 from ..graphs.graph import Graph, Node
 from ..planning.execute import Values
-from ..planning.plan import Step
+from ..planning.plan import Plan, Step
 from .blame import has_vjp, vjp_error
 from .budgets import error_of, relative
 from .result import Attribution, Swap
-from .staged import Subject, as_ports, result_values, run_whole, stage_outputs, staged_values, without_vjp
+from .staged import (
+    Subject,
+    as_ports,
+    cleared,
+    result_values,
+    run_alone,
+    run_whole,
+    stage_case,
+    stage_outputs,
+    staged_values,
+    without_vjp,
+)
 
 
 def attribute_errors(
@@ -26,26 +37,44 @@ def attribute_errors(
 ) -> tuple[Attribution, ...]:
     """For every output and gradient of the truth (float64, by name), what is left of its error with each stage exact.
 
-    Runs the op once for each stage, and twice more.
+    Runs the op once for each stage, and twice more; what a stage makes by itself takes the float64 references after it.
     """
-    steps = {step.node.id: step for plan in subject.plans for step in plan.steps}
-    exact = exact_nodes(subject, [step.node for step in steps.values()])
-    before, left = errors(run_with(subject, {}), truth), {}
-    for id in steps:
+    steps = {step.node.id: (plan, step) for plan in subject.plans for step in plan.steps}
+    values = staged_values(subject, torch.float64)
+    exact = exact_nodes(subject, [step.node for _, step in steps.values()], values)
+    before, left, own = errors(run_with(subject, {}), truth), {}, {}
+    for id, (plan, step) in steps.items():
         progress(f"verify with {id} exact")
         left[id] = errors(run_with(subject, {id: exact[id]}), truth)
+        own[id] = own_errors(subject, plan, step.node, values)
     all_exact = errors(run_with(subject, exact), truth)
+
+    def swap(id: str, name: str) -> Swap:
+        step = steps[id][1]
+        return Swap(id, step.node.stage.name, step.backend, left[id][name], own[id][name])
 
     def of_output(name: str) -> Attribution:
         found = [id for id in upstream(subject.graph, result_values(subject)[name]) if id in steps]
-        swaps = tuple(swap(steps[id], left[id][name]) for id in found)
-        return Attribution(name, before[name], swaps, all_exact[name])
+        return Attribution(name, before[name], tuple(swap(id, name) for id in found), all_exact[name])
 
     return tuple(map(of_output, truth))
 
 
-def swap(step: Step, err: float) -> Swap:
-    return Swap(step.node.id, step.node.stage.name, step.backend, err)
+def own_errors(subject: Subject, plan: Plan, node: Node, exact: Mapping) -> dict[str, float]:
+    """By result, what a node makes by itself: its error on exact inputs, carried on by exact stages."""
+    case, results = stage_case(subject, node, exact), result_values(subject)
+    got, values = run_alone(subject, plan, case), dict(exact)
+    for port, right in case.truth.items():
+        name = node.outputs[port]
+        values[name] = exact[name] + error_of(cleared(got[port], subject, name), right)
+    changed = set(node.outputs.values())
+    for later in subject.graph.nodes.values():
+        if later.id != node.id and changed & set(later.inputs.values()):
+            inputs = {port: values[name] if name else None for port, name in later.inputs.items()}
+            outputs = stage_outputs(subject, later, inputs, torch.float64)
+            values |= {name: outputs[port] for port, name in later.outputs.items()}
+            changed |= set(later.outputs.values())
+    return errors({name: values[value] for name, value in results.items()}, {n: exact[v] for n, v in results.items()})
 
 
 def upstream(graph: Graph, value: str) -> list[str]:
@@ -61,11 +90,10 @@ def errors(got: Mapping[str, torch.Tensor], truth: Mapping[str, torch.Tensor]) -
     return {name: relative(*each) if math.isfinite(each[0]) else math.inf for name, each in sizes.items()}
 
 
-def exact_nodes(subject: Subject, nodes: Sequence[Node]) -> dict[str, Node]:
+def exact_nodes(subject: Subject, nodes: Sequence[Node], exact: Mapping) -> dict[str, Node]:
     """By id, the nodes whose references are the truth of their stages: they themselves, but for a vjp that is not the
     gradient of its stage; there autograd's stands in."""
-    values = staged_values(subject, torch.float64) if any(map(has_vjp, nodes)) else {}
-    wrong = [node.id for node in nodes if has_vjp(node) and vjp_error(subject, node, values)]
+    wrong = [node.id for node in nodes if has_vjp(node) and vjp_error(subject, node, exact)]
     return {node.id: by_autograd(subject.graph, node) if node.id in wrong else node for node in nodes}
 
 

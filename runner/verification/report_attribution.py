@@ -9,7 +9,8 @@ MEANING = (
     "share: how much of the squared error is gone when that stage alone is exact: its float64 reference on what it is "
     "handed there, rounded once to its ports.",
     "Errors that build on each other count in several shares, errors that cancel make one negative, what ports round "
-    "is no stage's: shares need not add up to 100 %.",
+    "is in none: shares need not add up to 100 %.",
+    "own err: what the stage makes by itself, its ports' rounding too, when all others are exact.",
 )
 MOST = 0.5
 
@@ -21,7 +22,7 @@ def attribution_table(found: Sequence[Attribution]):
     table = Table(title="whose error it is", title_justify="left")
     table.add_column("output")
     table.add_column("exact")
-    for name in ("rel L2 err", "share"):
+    for name in ("rel L2 err", "share", "own err"):
         table.add_column(name, justify="right")
     for each in found:
         table.add_section()
@@ -31,10 +32,10 @@ def attribution_table(found: Sequence[Attribution]):
 
 
 def rows(each: Attribution) -> Iterator[tuple[str, ...]]:
-    yield each.output, "nothing: as the op ran", number(each.err), ""
+    yield each.output, "nothing: as the op ran", number(each.err), "", ""
     for swap in each.by_share:
-        yield "", swap.id, number(swap.err), percent(each.share(swap.err))
-    yield "", "every stage", number(each.all_exact), percent(each.share(each.all_exact))
+        yield "", swap.id, number(swap.err), percent(each.share(swap.err)), number(swap.own)
+    yield "", "every stage", number(each.all_exact), percent(each.share(each.all_exact)), ""
 
 
 def attribution_lines(found: Sequence[Attribution]) -> list[str]:
@@ -43,10 +44,14 @@ def attribution_lines(found: Sequence[Attribution]) -> list[str]:
 
 
 def verdict(each: Attribution) -> str:
+    """The stage to look at; where its arithmetic is not to blame, the one whose ports round most away."""
     if each.err == 0:
         return "no error"
-    if not each.swaps or each.share(each.all_exact) < MOST:
-        return "no stage's: most of the error is there with every stage exact (rounding of ports, references, or edges)"
+    if not each.swaps or each.own < MOST * each.err and each.share(each.all_exact) < MOST:
+        return "no stage's: every one does what its reference says, so a reference or an edge is not the definition's"
+    if each.share(each.all_exact) < MOST:
+        most = max(each.swaps, key=lambda swap: swap.own)
+        return f"no stage's arithmetic, but the rounding of ports: {most.id} adds most, {number(most.own)}"
     first = each.by_share[0]
     share = percent(each.share(first.err))
     return f"{first.id} {share}" if each.share(first.err) >= MOST else f"no one stage's: {first.id}, {share}, has most"
@@ -75,6 +80,7 @@ def document(found: Sequence[Attribution]) -> list[dict]:
                     "backend": swap.backend,
                     "rel_l2_err_when_exact": swap.err,
                     "share_pct": 100 * each.share(swap.err),
+                    "own_rel_l2_err": swap.own,
                 }
                 for swap in each.by_share
             ],

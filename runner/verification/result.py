@@ -41,12 +41,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Swap:
-    """A result's relative L2 error, err, when one stage alone is exact."""
+    """One stage's part in a result's relative L2 error. err: what is left when it alone is exact. own: what it makes by
+    itself, when all others are exact and nothing is rounded but by it."""
 
     id: str
     stage: str
     backend: str
     err: float
+    own: float
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,11 @@ class Attribution:
     def by_share(self) -> tuple[Swap, ...]:
         """The stage most to blame first."""
         return tuple(sorted(self.swaps, key=lambda swap: -self.share(swap.err)))
+
+    @property
+    def own(self) -> float:
+        """What all stages make by themselves, errors that have nothing to do with each other."""
+        return math.hypot(*(swap.own for swap in self.swaps))
 
 
 @dataclass(frozen=True)

@@ -173,6 +173,20 @@ def run_alone(subject: Subject, plan: Plan, case: StageCase) -> dict[str, torch.
     return outputs
 
 
+def cleared(x: torch.Tensor, subject: Subject, value: str) -> torch.Tensor:
+    """A stage's output without what lies past the sequences, which stages leave open."""
+    seqs, axes = subject.seqs, subject.graph.values[value].axes
+    if not seqs.packed:
+        return x
+    x = x.clone()
+    slots = sum(-(-length // seqs.C) for length in seqs.lengths)
+    for axis, used in (("T", sum(seqs.lengths)), ("NT", slots)):
+        if axis in axes:
+            dim = axes.index(axis)
+            x.narrow(dim, used, x.shape[dim] - used).zero_()
+    return x
+
+
 def unshared(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> dict[str, torch.Tensor | None]:
     """The tensors, with copies of those that a run writes over: what verification holds stays as it came in."""
     written = graph.mutated.values()

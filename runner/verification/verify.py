@@ -32,6 +32,7 @@ from .staged import (
     StageCase,
     Subject,
     as_ports,
+    cleared,
     gate_span,
     models,
     result_values,
@@ -167,20 +168,6 @@ def row(
     axes, ill = subject.graph.values[value].axes, subject.case in ILL_CONDITIONED
     verdict = judge(got, truth, model, axes, subject.seqs, subject.call.io, noise, ill, terms)
     return Row(id, stage, name, backend, against, verdict)
-
-
-def cleared(x: torch.Tensor, subject: Subject, value: str) -> torch.Tensor:
-    """A stage's output without what lies past the sequences, which stages leave open."""
-    seqs, axes = subject.seqs, subject.graph.values[value].axes
-    if not seqs.packed:
-        return x
-    x = x.clone()
-    slots = sum(-(-length // seqs.C) for length in seqs.lengths)
-    for axis, used in (("T", sum(seqs.lengths)), ("NT", slots)):
-        if axis in axes:
-            dim = axes.index(axis)
-            x.narrow(dim, used, x.shape[dim] - used).zero_()
-    return x
 
 
 def comparable(subject: Subject, expected: Mapping, cotangents: Mapping) -> dict[str, torch.Tensor]:

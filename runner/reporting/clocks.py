@@ -20,12 +20,16 @@ Laps = Callable[[str, Callable[[], object]], None]
 """Is handed a step's name and what runs it."""
 
 CACHE_BYTES = 256 * 2**20
-WARMUP, LEAST, MOST, SECONDS = 2, 5, 50, 0.25
+WARMUP, LEAST, MOST, SECONDS = 2, 6, 50, 0.25
+PATIENCE = 40
+"""Times SECONDS: what takes so long has fewer than LEAST runs."""
 LAP_SHARE = 4
 """Laps are of many steps at once: they have the time of so many contenders."""
-HEAD_START = 2_000_000
-"""Cycles for which the device is kept busy, a millisecond or more, so that the host has enqueued the run when it
-starts."""
+HEAD_START = 2
+"""Times what the host needs to enqueue a run: the device is kept busy for so long, so that the host is done when the
+run starts."""
+CYCLES = 2e9
+"""A second of a device, about: none has a clock much faster."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ def summary(samples: Sequence[float]) -> Timing:
 
 def median_ranks(count: int) -> tuple[int, int]:
     """Places, from 0, of the ordered samples between which the true median lies at least 95 times in 100, whatever the
-    distribution: (n -+ 1.96 sqrt(n)) / 2. Of fewer than six samples all are needed, and do not suffice."""
+    distribution: (n -+ 1.96 sqrt(n)) / 2. Of fewer than six samples not even all suffice."""
     half = 0.98 * math.sqrt(count)
     return max(0, math.floor(count / 2 - half) - 1), min(count - 1, math.ceil(count / 2 + half))
 
@@ -122,9 +126,10 @@ class CudaClock:
         with self.in_order():
             for run in runs:
                 warm_up(run)
+            leads = [self.lead(lambda: run(0)) if ahead else 0.0 for run in runs]  # noqa: B023
             for number in range(self.count(lambda: [run(0) for run in runs], len(runs))):
-                for mine, run in zip(pairs, runs):
-                    self.start_cold(ahead)
+                for mine, run, lead in zip(pairs, runs, leads):
+                    self.start_cold(lead)
                     mine.append(self.between(lambda: run(number)))  # noqa: B023
         return [summary([start.elapsed_time(end) for start, end in mine]) for mine in pairs]
 
@@ -138,8 +143,10 @@ class CudaClock:
             run()
 
         with self.in_order():
+            run_all(0, plain)
+            lead = self.lead(lambda: run_all(0, plain))
             for number in range(self.count(lambda: run_all(0, plain), LAP_SHARE)):
-                self.start_cold(ahead=True)
+                self.start_cold(lead)
                 run_all(number, lap)
         return {name: summary([start.elapsed_time(end) for start, end in mine]) for name, mine in pairs.items()}
 
@@ -172,10 +179,16 @@ class CudaClock:
         once = seconds(lambda: (run_all(), torch.cuda.synchronize()))
         return max(LEAST, min(MOST, int(SECONDS * contenders / max(once, 1e-5))))
 
-    def start_cold(self, ahead: bool) -> None:
+    def lead(self, run: Callable[[], object]) -> float:
+        """Seconds by which the device has to wait for the host, so that it never waits within the run."""
+        torch.cuda.synchronize()
+        return HEAD_START * seconds(run)
+
+    def start_cold(self, lead: float = 0.0) -> None:
+        """lead: seconds for which the device is kept busy first."""
         self.cache.zero_()
-        if ahead:
-            torch.cuda._sleep(HEAD_START)
+        if lead:
+            torch.cuda._sleep(int(lead * CYCLES))
 
     def between(self, run: Callable[[], object]) -> tuple:
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -198,7 +211,7 @@ def rounds(contenders: int):
     began, limit = time.perf_counter(), SECONDS * contenders
     for number in range(MOST):
         passed = time.perf_counter() - began
-        if (number >= LEAST and passed > limit) or (number and passed > 8 * limit):
+        if (number >= LEAST and passed > limit) or (number and passed > PATIENCE * limit):
             return
         yield number
 

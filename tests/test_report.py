@@ -11,8 +11,10 @@ import pytest
 from PIL import Image
 from support.made_up_records import CPU, GBPS, OURS, TFLOPS, made_up_records
 from support.ops import op
+from support.records import BARE, FULL
 
-from chunkwise.runner.benching.record import NOT_VERIFIED, STAGE_ALONE, STAGE_INSIDE, Limits, line
+from chunkwise.runner.benching.record import NOT_VERIFIED, STAGE_ALONE, STAGE_INSIDE, Error, Limits, line
+from chunkwise.runner.drawing.layout import NoLayout
 from chunkwise.runner.main import main
 from chunkwise.runner.report_page.chrome_trace import chrome_trace
 from chunkwise.runner.report_page.graph_svg import graph_of
@@ -125,6 +127,19 @@ def test_a_peer_that_did_not_run_is_a_row_that_says_so():
     assert [row["implementation"] for row in rows] == [OURS, OURS, "fla 0.6.0", "flashqla"]
     assert rows[2]["what ran"] == "chunk_gated_delta_rule" and rows[3]["ms"] == "–"
     assert found.rows[3].why == "flash-qla is not installed"
+
+
+def test_what_was_not_measured_and_what_is_infinite_leave_gaps(tmp_path, monkeypatch):
+    """A peer alone, a stage of a pipeline that nobody has, an error without end, no program that lays out graphs."""
+    monkeypatch.setattr("chunkwise.runner.drawing.draw.lay_out", lambda dot: NoLayout("no renderer here"))
+    endless = replace(FULL, error=Error("op.o", float("inf"), 1.0, "definition"))
+    files = write_report([BARE, endless], {"kda": op("kda")}, tmp_path)
+    text = files[0].read_text(encoding="utf-8")
+    links = Links(text)
+    assert {target[1:] for target in links.targets if target.startswith("#")} <= set(links.ids)
+    assert "fla is not installed" in text and "no SVG, the DOT text instead: no renderer here" in text
+    assert "inf of 1.0e+00" in text
+    assert tmp_path / "plots" / "run-1-graph.dot" in files
 
 
 def test_of_records_of_the_same_thing_the_latest_counts():

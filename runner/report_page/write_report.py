@@ -9,7 +9,7 @@ from markupsafe import Markup
 from ..benching.record import NOT_VERIFIED, Record
 from ..calling.function import Op
 from ..drawing.draw_svg import dark_style
-from ..reporting.write_file import write_file
+from ..reporting.write_file import write_bytes, write_file
 from .chrome_trace import chrome_trace
 from .plot import Plot
 from .plot_sweep import sweep_plot, sweeps_of
@@ -27,14 +27,17 @@ def write_report(records: Sequence[Record], pipelines: Mapping[str, Op], out_dir
     runs = runs_of(records)
     views = pipeline_views(runs, pipelines)
     sweeps = [found for sweep in sweeps_of(runs) if (found := sweep_plot(sweep))]
-    files: dict[str, str | bytes] = {"report.html": page_text(runs, views, sweeps), "trace.json": chrome_trace(runs)}
-    for view in (each for pipeline in views for each in pipeline.runs):
-        files |= {f"plots/{view.run.name}-graph.{view.drawing.suffix}": view.drawing.text} if view.drawing else {}
-    for plot in (*sweeps, *(each for pipeline in views for view in pipeline.runs for each in view.plots)):
-        files |= {f"plots/{plot.name}.svg": plot.svg, f"plots/{plot.name}.png": plot.png}
-    for name, content in files.items():
-        write_file(out_dir / name, content, folder=True)
-    return [out_dir / name for name in files]
+    plots = [*sweeps, *(each for pipeline in views for view in pipeline.runs for each in view.plots)]
+    drawn = [view for pipeline in views for view in pipeline.runs if view.drawing]
+    texts = {"report.html": page_text(runs, views, sweeps), "trace.json": chrome_trace(runs)}
+    texts |= {f"plots/{view.run.name}-graph.{view.drawing.suffix}": view.drawing.text for view in drawn}
+    texts |= {f"plots/{plot.name}.svg": plot.svg for plot in plots}
+    pictures = {f"plots/{plot.name}.png": plot.png for plot in plots}
+    for name, text in texts.items():
+        write_file(out_dir / name, text, folder=True)
+    for name, content in pictures.items():
+        write_bytes(out_dir / name, content)
+    return [out_dir / name for name in (*texts, *pictures)]
 
 
 def page_text(runs: Sequence[Run], views: Sequence[PipelineView], sweeps: Sequence[Plot]) -> str:

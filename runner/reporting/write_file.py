@@ -31,3 +31,10 @@ def refusals(path: Path):
         code = codes.OUTPUT if error.errno in (ENOSPC, EDQUOT) else codes.USAGE
         message = f"{path} cannot be written: {error.strerror}"
         raise ChunkwiseError(Diagnostic(code, message, help="name a place that you can write to")) from None
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """What is no text, the same way; its folder is made."""
+    with refusals(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ..benching.record import NOT_VERIFIED, Record
@@ -42,6 +41,8 @@ def write_report(records: Sequence[Record], pipelines: Mapping[str, Op], out_dir
 
 def page_text(runs: Sequence[Run], views: Sequence[PipelineView], sweeps: Sequence[Plot]) -> str:
     """The page, with nothing in it that has to be fetched."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     loader = PackageLoader(__package__)
     templates = Environment(
         loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True

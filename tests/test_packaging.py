@@ -48,7 +48,7 @@ def test_the_only_top_level_name_is_chunkwise(unpacked):
     assert listed.read_text().split() == ["chunkwise"]
 
 
-@pytest.mark.parametrize("pattern", ["pipelines/*.yaml", "pipelines/*.schema.json", "**/*.py"])
+@pytest.mark.parametrize("pattern", ["pipelines/*.yaml", "pipelines/*.schema.json", "**/templates/*", "**/*.py"])
 def test_every_module_and_every_pipeline_is_in_the_wheel(unpacked, pattern):
     source = unpacked.parent / "source"
     written = {path.relative_to(source) for part in PARTS for path in (source / part).rglob("*") if path.match(pattern)}

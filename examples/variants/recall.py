@@ -8,7 +8,7 @@ of the pairs is in its state, and gradients reach every input of the op, or the 
 log(values) nats. The op's inputs and their laws are read from its pipeline, so any pipeline of tokens can be trained.
 
 Prints the first and the last loss and accuracy of each, and writes one picture. CPU, one thread, float32, seeded: the
-same numbers at every run on one machine. Needs matplotlib, from the extra `test`. Exits 1 where a loss did not fall.
+same numbers at every run on one machine. Exits 1 where a loss did not fall.
 """
 
 import argparse

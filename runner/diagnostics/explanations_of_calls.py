@@ -65,6 +65,12 @@ OF_CALLS = {
         "torch.func.grad(lambda q: op(q=q, k=k, v=v).o.sum())(q)",
         "Differentiate with torch.autograd.grad or backward(). In place of torch.vmap, fold the mapped axis into B.",
     ),
+    codes.RECORDS: (
+        "compare takes files of records, as bench writes them: one JSON object a line, never edited, for the id of a "
+        "record is the hash of its content.",
+        "chunkwise compare capture.safetensors capture.safetensors",
+        "Name the records.jsonl of two runs of chunkwise bench, or their folders.",
+    ),
     codes.NO_GPU: (
         "What was asked for needs a GPU, and none is there or torch cannot use it.",
         "chunkwise run gated_delta --backend triton      # on a laptop",

@@ -1,0 +1,252 @@
+"""One measurement as one line of a JSONL file: what ran, on what, how it was timed, what it took, what it could take.
+
+A record is never changed: ``id`` is the hash of its content. What could not be measured is a record too: ``timing`` is
+None and ``why`` says what was in the way.
+"""
+
+import hashlib
+import json
+import types
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..reporting.outcome import finite
+
+SCHEMA = "record/v1"
+WRITTEN_BY = "chunkwise bench PIPE writes out/bench/records.jsonl"
+
+STAGE_ALONE, STAGE_INSIDE = "stage alone", "stage inside"
+EAGER, REPLAY, FIRST_CALL = "op eager", "op graph replay", "first call"
+SCOPES = (STAGE_ALONE, STAGE_INSIDE, EAGER, REPLAY, FIRST_CALL)
+"""Of a clock: a stage by itself; between the other steps of one run; the whole op; the whole op as a CUDA graph; the
+first call of these sizes in the process, compilation and tuning with it."""
+
+END_TO_END, SUM = "end to end", "sum of stages"
+"""What stands in place of a node's id where a record speaks of no single node. SUM has the scope of what it sums."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where the pipeline's file has the stage."""
+
+    file: str
+    line: int
+
+
+@dataclass(frozen=True)
+class What:
+    """What ran. stage: a node's id, END_TO_END or SUM. uses: the stage's name, "" for the op. phase: forward, rebuild,
+    backward, or all of them ("") for the op.
+
+    implementation: ``chunkwise triton``, ``chunkwise reference``, ``fla 0.6.0``, ``sdpa flash``, ... ran: what a peer
+    really called and launched, as far as that was seen. code: the hash of the pipeline's text and of the code that ran.
+    """
+
+    pipeline: str
+    stage: str
+    uses: str
+    phase: str
+    implementation: str
+    ran: tuple[str, ...] = ()
+    source: Source | None = None
+    code: str = ""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The sizes of every axis, the IO dtype, chunk or recurrent, lengths of packed sequences (None: a plain batch), and
+    whether a backward pass is part of it. name: of a named workload, where the sizes are its own."""
+
+    name: str | None
+    axes: Mapping[str, int]
+    dtype: str
+    mode: str
+    seqlens: tuple[int, ...] | None
+    backward: bool
+
+
+@dataclass(frozen=True)
+class Clock:
+    """How it was timed. scope: one of SCOPES. timer: CUDA events, wall clock. l2: cold (overwritten before each run) or
+    warm, of a CPU its caches."""
+
+    scope: str
+    timer: str
+    l2: str
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds: the median of the runs, their 20th and 80th percentile.
+
+    noise_pct: half of the 95 % confidence interval of the median, in percent of it (see clocks.summary).
+    """
+
+    median_ms: float
+    p20_ms: float
+    p80_ms: float
+    noise_pct: float
+    runs: int
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the contract counts, and what the device could do. flops, bytes: of one run; of END_TO_END the bytes are the
+    op's inputs and outputs, of SUM those of every stage, so that the difference is what stages hand each other.
+
+    floor_ms: the larger of bytes over the copy bandwidth and flops over the matrix rate; bound_by: memory, compute, or
+    latency, where the floor is shorter than a launch. sol_pct: the floor in percent of the median.
+    None where the device's rates were not measured.
+    """
+
+    flops: float
+    bytes: int
+    tflops: float | None = None
+    gbps: float | None = None
+    floor_ms: float | None = None
+    bound_by: str | None = None
+    sol_pct: float | None = None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel of a stage, by itself. registers: per thread. spills: bytes per thread. shared: bytes per block.
+    occupancy_pct: resident warps of those that a multiprocessor takes. matrix: wgmma, tcgen05, mma or none. None: not
+    seen. ms: None where it was not timed by itself."""
+
+    name: str
+    ms: float | None = None
+    registers: int | None = None
+    spills: int | None = None
+    shared: int | None = None
+    occupancy_pct: float | None = None
+    matrix: str | None = None
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A value handed from one stage to another through memory. source: a node's id, "" for an input; target: "" for an
+    output."""
+
+    value: str
+    source: str
+    target: str
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Error:
+    """The value that is closest to its budget, or furthest beyond. against: definition, float64 reference."""
+
+    value: str
+    rel_l2_err: float
+    budget: float | None
+    against: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """gate: how it was verified before it was timed, in words. why: why there is no timing; "" where there is one.
+    notes: lines for the reader, such as what the gap between SUM and END_TO_END comes from.
+
+    peak_mem_mb: above the inputs. host_us: what the host needs to enqueue one call; None on a CPU, where nothing is
+    enqueued. environment: reporting.environment's facts; environment_id: their hash. time: when, UTC, ISO 8601.
+    """
+
+    what: What
+    workload: Workload
+    clock: Clock
+    timing: Timing | None
+    environment: Mapping[str, Any]
+    environment_id: str
+    time: str
+    limits: Limits | None = None
+    kernels: tuple[Kernel, ...] = ()
+    edges: tuple[Edge, ...] = ()
+    error: Error | None = None
+    peak_mem_mb: float | None = None
+    host_us: float | None = None
+    gate: str = ""
+    why: str = ""
+    notes: tuple[str, ...] = field(default_factory=tuple)
+
+    @property
+    def id(self) -> str:
+        return content_id(asdict(self))
+
+    @property
+    def key(self) -> str:
+        """The same for two records of the same thing, measured at the same code on the same machine."""
+        facts = asdict(self.what)
+        for name in ("ran", "source"):
+            facts.pop(name)
+        scope = self.clock.scope
+        return content_id({"what": facts, "workload": asdict(self.workload), "scope": scope, "at": self.environment_id})
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The JSON object of its line."""
+        return finite({"schema": SCHEMA, "id": self.id, **asdict(self)})
+
+
+def content_id(facts: Mapping[str, Any]) -> str:
+    """Sixteen hexadecimal digits of what the facts say, in whatever order."""
+    return hashlib.sha256(json.dumps(finite(dict(facts)), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def line(record: Record) -> str:
+    return json.dumps(record.document) + "\n"
+
+
+def read_record(document: Mapping[str, Any]) -> Record:
+    """The record of a JSON object. Raises ValueError, KeyError or TypeError where it is none."""
+    if document["schema"] != SCHEMA:
+        raise ValueError(f"schema {document['schema']}")
+    record = built(Record, {name: each for name, each in document.items() if name not in ("schema", "id")})
+    if record.id != document["id"]:
+        raise ValueError("its content is not what its id says")
+    return record
+
+
+def built(kind: Any, value: Any) -> Any:
+    """A value of JSON as the type that a field declares."""
+    if get_origin(kind) is types.UnionType:
+        (kind,) = (each for each in get_args(kind) if each is not type(None))
+        return None if value is None else built(kind, value)
+    if is_dataclass(kind):
+        hints = get_type_hints(kind)
+        if unknown := value.keys() - {each.name for each in fields(kind)}:
+            raise ValueError(f"{kind.__name__} has no {', '.join(sorted(unknown))}")
+        return kind(**{name: built(hints[name], each) for name, each in value.items()})
+    if get_origin(kind) is tuple:
+        return tuple(built(get_args(kind)[0], each) for each in value)
+    if kind is float and value is not None:
+        return float(value)
+    return value
+
+
+def read_records(path: str | Path) -> list[Record]:
+    """Every record of a JSONL file, in its order. Raises ChunkwiseError at the first line that is none; a last line
+    without its end, which an interrupted run leaves, is passed over."""
+    whole, _, _ = text_of(Path(path)).rpartition("\n")
+    found = []
+    for number, each in enumerate(whole.split("\n"), start=1):
+        try:
+            if each.strip():
+                found.append(read_record(json.loads(each)))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            message = f"{path}, line {number}, is no record ({type(error).__name__}: {error})"
+            raise ChunkwiseError(Diagnostic(codes.RECORDS, message, help=WRITTEN_BY)) from None
+    return found
+
+
+def text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        message = f"cannot read {path}: {error.strerror}"
+        raise ChunkwiseError(Diagnostic(codes.NO_FILE, message, help=WRITTEN_BY)) from None

@@ -26,7 +26,7 @@ FULL = Record(
     What("gdn", "scan", "chunk_delta_h", "forward", "chunkwise triton", ("a", "b"), Source("x.yaml", 24), "c0de"),
     Workload("tiny", {"B": 1, "T": 256}, "bf16", "chunk", (100, 0, 156), True),
     Clock(STAGE_ALONE, "CUDA events", "cold"),
-    Timing(0.5, 0.4, 0.7, 1.5, 50),
+    Timing(0.5, 0.4, 0.7, 50, 1.5),
     {"gpu": "H200", "cpu_threads": 2},
     "machine",
     "2026-11-30T02:00:00Z",

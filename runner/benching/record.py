@@ -14,6 +14,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..reporting.clocks import Timing
 from ..reporting.outcome import finite
 
 SCHEMA = "record/v1"
@@ -80,20 +81,6 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Timing:
-    """Milliseconds: the median of the runs, their 20th and 80th percentile.
-
-    noise_pct: half of the 95 % confidence interval of the median, in percent of it (see clocks.summary).
-    """
-
-    median_ms: float
-    p20_ms: float
-    p80_ms: float
-    noise_pct: float
-    runs: int
-
-
-@dataclass(frozen=True)
 class Limits:
     """What the contract counts, and what the device could do. flops, bytes: of one run; of END_TO_END the bytes are the
     op's inputs and outputs, of SUM those of every stage, so that the difference is what stages hand each other.
@@ -114,9 +101,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel of a stage, by itself. registers: per thread. spills: bytes per thread. shared: bytes per block.
-    occupancy_pct: resident warps of those that a multiprocessor takes. matrix: wgmma, tcgen05, mma or none. None: not
-    seen. ms: None where it was not timed by itself."""
+    """A kernel of a stage. ms: by itself. registers: per thread. spills: bytes of local memory per thread. shared:
+    bytes per block. occupancy_pct: resident warps of those that a multiprocessor takes. matrix: wgmma, tcgen05, mma or
+    none. None: not timed, or not seen."""
 
     name: str
     ms: float | None = None
@@ -150,8 +137,9 @@ class Error:
 
 @dataclass(frozen=True)
 class Record:
-    """gate: how it was verified before it was timed, in words. why: why there is no timing; "" where there is one.
-    notes: lines for the reader, such as what the gap between SUM and END_TO_END comes from.
+    """timing: median_ms, p20_ms, p80_ms, runs, noise_pct. gate: how it was verified before it was timed, in words.
+    why: why there is no timing; "" where there is one. notes: lines for the reader, such as what the gap between SUM
+    and END_TO_END comes from.
 
     peak_mem_mb: above the inputs. host_us: what the host needs to enqueue one call; None on a CPU, where nothing is
     enqueued. environment: reporting.environment's facts; environment_id: their hash. time: when, UTC, ISO 8601.
@@ -206,10 +194,10 @@ def read_record(document: Mapping[str, Any]) -> Record:
     """The record of a JSON object. Raises ValueError, KeyError or TypeError where it is none."""
     if document["schema"] != SCHEMA:
         raise ValueError(f"schema {document['schema']}")
-    record = built(Record, {name: each for name, each in document.items() if name not in ("schema", "id")})
-    if record.id != document["id"]:
+    content = {name: each for name, each in document.items() if name not in ("schema", "id")}
+    if content_id(content) != document["id"]:
         raise ValueError("its content is not what its id says")
-    return record
+    return built(Record, content)
 
 
 def built(kind: Any, value: Any) -> Any:
@@ -224,9 +212,7 @@ def built(kind: Any, value: Any) -> Any:
         return kind(**{name: built(hints[name], each) for name, each in value.items()})
     if get_origin(kind) is tuple:
         return tuple(built(get_args(kind)[0], each) for each in value)
-    if kind is float and value is not None:
-        return float(value)
-    return value
+    return float(value) if kind is float and isinstance(value, str) else value
 
 
 def read_records(path: str | Path) -> list[Record]:

@@ -1,0 +1,207 @@
+"""Clocks: how long something takes, as a median with its spread and its noise.
+
+On a GPU CUDA events, the L2 cache overwritten before each run; on a CPU the wall clock, caches as the last run left
+them, one thread pool as torch has it. A run is a function of the number of its round, so that it can take other input
+tensors each time; several runs race: each has its turn in every round, so that what disturbs the machine disturbs all.
+"""
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+Run = Callable[[int], object]
+Laps = Callable[[str, Callable[[], object]], None]
+"""Is handed a step's name and what runs it."""
+
+CACHE_BYTES = 256 * 2**20
+WARMUP, LEAST, MOST, SECONDS = 2, 5, 50, 0.25
+HEAD_START = 2_000_000
+"""Cycles for which the device is kept busy, a millisecond or more, so that the host has enqueued the run when it
+starts."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds of one thing: median, 20th and 80th percentile, and the number of runs.
+
+    noise_pct: half of the 95 % confidence interval of the median, in percent of it; 100 for a single run.
+    """
+
+    median_ms: float
+    p20_ms: float
+    p80_ms: float
+    runs: int
+    noise_pct: float
+
+
+class Clock(Protocol):
+    """timer, l2: what it is and how it leaves the caches, in words."""
+
+    timer: str
+    l2: str
+
+    def race(self, runs: Sequence[Run], ahead: bool = False) -> list[Timing]:
+        """Each run's time. ahead: of the device alone, which never waits for the host."""
+
+    def laps(self, run_all: Callable[[int, Laps], object]) -> Mapping[str, Timing]:
+        """The time of each step inside a run of all of them, by name."""
+
+    def host_us(self, run: Run) -> float | None:
+        """Microseconds until a call returns, with its work enqueued; None where the call does the work."""
+
+    def peak_mb(self, run: Run) -> float | None:
+        """MB above what was allocated before the call, inputs not counted; None where it cannot be read."""
+
+
+def clock_of(device: torch.device) -> Clock:
+    return CudaClock(device) if device.type == "cuda" else WallClock()
+
+
+def summary(samples: Sequence[float]) -> Timing:
+    if len(samples) < 2:
+        return Timing(samples[0], samples[0], samples[0], len(samples), 100.0)
+    cuts, median = statistics.quantiles(samples, n=5, method="inclusive"), statistics.median(samples)
+    ordered, (low, high) = sorted(samples), median_ranks(len(samples))
+    noise = 50 * (ordered[high] - ordered[low]) / median if median else 100.0
+    return Timing(median, cuts[0], cuts[-1], len(samples), noise)
+
+
+def median_ranks(count: int) -> tuple[int, int]:
+    """Places, from 0, of the ordered samples between which the true median lies at least 95 times in 100, whatever the
+    distribution: (n -+ 1.96 sqrt(n)) / 2. Of fewer than six samples all are needed, and do not suffice."""
+    half = 0.98 * math.sqrt(count)
+    return max(0, math.floor(count / 2 - half) - 1), min(count - 1, math.ceil(count / 2 + half))
+
+
+class WallClock:
+    timer, l2 = "wall clock", "warm"
+
+    def race(self, runs: Sequence[Run], ahead: bool = False) -> list[Timing]:
+        samples: list[list[float]] = [[] for _ in runs]
+        for run in runs:
+            warm_up(run)
+        for number in rounds(len(runs)):
+            for mine, run in zip(samples, runs):
+                mine.append(1e3 * seconds(lambda: run(number)))  # noqa: B023
+        return [summary(mine) for mine in samples]
+
+    def laps(self, run_all: Callable[[int, Laps], object]) -> dict[str, Timing]:
+        samples: dict[str, list[float]] = {}
+
+        def lap(name: str, run: Callable[[], object]) -> None:
+            samples.setdefault(name, []).append(1e3 * seconds(run))
+
+        for number in rounds(1):
+            run_all(number, lap)
+        return {name: summary(mine) for name, mine in samples.items()}
+
+    def host_us(self, run: Run) -> None:
+        return None
+
+    def peak_mb(self, run: Run) -> None:
+        return None
+
+
+class CudaClock:
+    timer, l2 = "CUDA events", "cold"
+
+    def __init__(self, device: torch.device):
+        self.device = device
+        self.cache = torch.empty(CACHE_BYTES, dtype=torch.int8, device=device)
+
+    def race(self, runs: Sequence[Run], ahead: bool = False) -> list[Timing]:
+        pairs: list[list[tuple]] = [[] for _ in runs]
+        with self.in_order():
+            for run in runs:
+                warm_up(run)
+            for number in range(self.count(lambda: [run(0) for run in runs], len(runs))):
+                for mine, run in zip(pairs, runs):
+                    self.start_cold(ahead)
+                    mine.append(self.between(lambda: run(number)))  # noqa: B023
+        return [summary([start.elapsed_time(end) for start, end in mine]) for mine in pairs]
+
+    def laps(self, run_all: Callable[[int, Laps], object]) -> dict[str, Timing]:
+        pairs: dict[str, list[tuple]] = {}
+
+        def lap(name: str, run: Callable[[], object]) -> None:
+            pairs.setdefault(name, []).append(self.between(run))
+
+        def plain(name: str, run: Callable[[], object]) -> None:
+            run()
+
+        with self.in_order():
+            for number in range(self.count(lambda: run_all(0, plain), 1)):
+                self.start_cold(ahead=True)
+                run_all(number, lap)
+        return {name: summary([start.elapsed_time(end) for start, end in mine]) for name, mine in pairs.items()}
+
+    def host_us(self, run: Run) -> float:
+        samples = []
+        with self.in_order():
+            for number in range(LEAST * 4):
+                samples.append(seconds(lambda: run(number)))  # noqa: B023
+                torch.cuda.synchronize()
+        return 1e6 * statistics.median(samples)
+
+    def peak_mb(self, run: Run) -> float:
+        with self.in_order():
+            torch.cuda.synchronize()
+            before = torch.cuda.memory_allocated()
+            torch.cuda.reset_peak_memory_stats()
+            run(0)
+            torch.cuda.synchronize()
+            return (torch.cuda.max_memory_allocated() - before) / 1e6
+
+    @contextmanager
+    def in_order(self):
+        """On the clock's device, and with everything done at the end."""
+        with torch.cuda.device(self.device):
+            yield
+            torch.cuda.synchronize()
+
+    def count(self, run_all: Callable[[], object], contenders: int) -> int:
+        torch.cuda.synchronize()
+        once = seconds(lambda: (run_all(), torch.cuda.synchronize()))
+        return max(LEAST, min(MOST, int(SECONDS * contenders / max(once, 1e-5))))
+
+    def start_cold(self, ahead: bool) -> None:
+        self.cache.zero_()
+        if ahead:
+            torch.cuda._sleep(HEAD_START)
+
+    def between(self, run: Callable[[], object]) -> tuple:
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        run()
+        end.record()
+        return start, end
+
+
+def warm_up(run: Run) -> None:
+    began = time.perf_counter()
+    for number in range(WARMUP):
+        run(number)
+        if time.perf_counter() - began > SECONDS:
+            break
+
+
+def rounds(contenders: int):
+    """The numbers of the rounds, until there are enough of them or the time is up."""
+    began, limit = time.perf_counter(), SECONDS * contenders
+    for number in range(MOST):
+        passed = time.perf_counter() - began
+        if (number >= LEAST and passed > limit) or (number and passed > 8 * limit):
+            return
+        yield number
+
+
+def seconds(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start

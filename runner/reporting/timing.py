@@ -6,6 +6,8 @@ Every figure is the median of its runs; the spread is the 20th to 80th percentil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import torch
+
 from ..calling.function import Call
 from ..graphs.flops import flops
 from ..graphs.graph import Graph
@@ -83,19 +85,21 @@ def time_call(call: Call, backward: bool = False, progress: Callable[[str], None
 
 
 def passes(call: Call, backward: bool) -> tuple[list[Plan], Callable]:
-    """(the plans of a call, a function that runs them all with an observer)."""
+    """(the plans of a call, a function of an observer, and of what makes the buffers, that runs them all and returns
+    their results)."""
     inputs = call.contiguous
     if not backward:
         plan = call.forward_plan()
-        return [plan], lambda observe: execute(plan, inputs, call.params, call.seqs, observe)
+        return [plan], lambda observe, make=torch.empty: execute(plan, inputs, call.params, call.seqs, observe, make)
     joint = call.joint(call.trainable(), call.wanted)
     forward, back = call.forward_plan(joint), call.backward_plan(joint)
     cotangents = make_cotangents(joint, call.sizes, call.io, call.device)
 
-    def run_all(observe) -> None:
-        results = execute(forward, inputs, call.params, call.seqs, observe)
+    def run_all(observe, make=torch.empty) -> dict[str, torch.Tensor | None]:
+        results = execute(forward, inputs, call.params, call.seqs, observe, make)
         kept = {name: results[name] for name in joint.kept}
-        execute(back, {**inputs, **cotangents, **kept}, call.params, call.seqs, observe)
+        gradients = execute(back, {**inputs, **cotangents, **kept}, call.params, call.seqs, observe, make)
+        return results | {f"d_{name}": x for name, x in gradients.items()}
 
     return [forward, back], run_all
 

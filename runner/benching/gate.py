@@ -16,7 +16,7 @@ from ..verification.result import Row, Verification
 from ..verification.small_case import small_case
 from ..verification.verify import verify
 from .case import Case, InputSet, input_set
-from .record import END_TO_END, Error
+from .record import END_TO_END, NOT_VERIFIED, Error
 
 MOST_TOKENS = {"cuda": 16384, "cpu": 512}
 
@@ -34,7 +34,7 @@ class Gate:
     budgets: Mapping[str, float] = field(default_factory=dict)
 
 
-NO_GATE = Gate("NOT VERIFIED (--no-gate)")
+NO_GATE = Gate(NOT_VERIFIED)
 
 
 def pass_gate(case: Case, progress: Progress) -> Gate:

@@ -26,6 +26,9 @@ SCOPES = (STAGE_ALONE, STAGE_INSIDE, EAGER, REPLAY, FIRST_CALL)
 """Of a clock: a stage by itself; between the other steps of one run; the whole op; the whole op as a CUDA graph; the
 first call of these sizes in the process, compilation and tuning with it."""
 
+NOT_VERIFIED = "NOT VERIFIED (--no-gate)"
+"""Record.gate where no gate was asked for."""
+
 END_TO_END, SUM = "end to end", "sum of stages"
 """What stands in place of a node's id where a record speaks of no single node. SUM has the scope of what it sums."""
 
@@ -168,12 +171,10 @@ class Record:
 
     @property
     def key(self) -> str:
-        """The same for two records of the same thing, measured at the same code on the same machine."""
-        facts = asdict(self.what)
-        for name in ("ran", "source"):
-            facts.pop(name)
-        scope = self.clock.scope
-        return content_id({"what": facts, "workload": asdict(self.workload), "scope": scope, "at": self.environment_id})
+        """The same for two records of one thing, of the same code, on the same machine, both verified or both not."""
+        what = {name: each for name, each in asdict(self.what).items() if name not in ("ran", "source")}
+        facts = {"what": what, "workload": asdict(self.workload), "scope": self.clock.scope, "at": self.environment_id}
+        return content_id(facts | {"verified": self.gate != NOT_VERIFIED})
 
     @property
     def document(self) -> dict[str, Any]:

@@ -21,6 +21,8 @@ Laps = Callable[[str, Callable[[], object]], None]
 
 CACHE_BYTES = 256 * 2**20
 WARMUP, LEAST, MOST, SECONDS = 2, 5, 50, 0.25
+LAP_SHARE = 4
+"""Laps are of many steps at once: they have the time of so many contenders."""
 HEAD_START = 2_000_000
 """Cycles for which the device is kept busy, a millisecond or more, so that the host has enqueued the run when it
 starts."""
@@ -97,7 +99,7 @@ class WallClock:
         def lap(name: str, run: Callable[[], object]) -> None:
             samples.setdefault(name, []).append(1e3 * seconds(run))
 
-        for number in rounds(1):
+        for number in rounds(LAP_SHARE):
             run_all(number, lap)
         return {name: summary(mine) for name, mine in samples.items()}
 
@@ -136,7 +138,7 @@ class CudaClock:
             run()
 
         with self.in_order():
-            for number in range(self.count(lambda: run_all(0, plain), 1)):
+            for number in range(self.count(lambda: run_all(0, plain), LAP_SHARE)):
                 self.start_cold(ahead=True)
                 run_all(number, lap)
         return {name: summary([start.elapsed_time(end) for start, end in mine]) for name, mine in pairs.items()}

@@ -1,0 +1,47 @@
+"""The records of a folder: read when it starts, one line more for each that is new, and never a line changed."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from .record import Record, line, read_records, text_of
+
+FILE = "records.jsonl"
+
+
+@dataclass
+class Store:
+    """path: of its file. records: in the order of the file."""
+
+    path: Path
+    records: list[Record] = field(default_factory=list)
+
+    @staticmethod
+    def of(folder: Path) -> "Store":
+        """Raises ChunkwiseError where what is there holds no records. A line that an interrupted run left without its
+        end is cut off: the next one would stand behind it."""
+        path = folder / FILE
+        if not path.exists():
+            return Store(path)
+        records, text = read_records(path), text_of(path)
+        if text and not text.endswith("\n"):
+            path.write_text(text[: text.rfind("\n") + 1], encoding="utf-8", newline="\n")
+        return Store(path, records)
+
+    def has(self, key: str) -> bool:
+        """Whether this was measured; that it could not be is not the same."""
+        return any(each.key == key and each.timing for each in self.records)
+
+    def add(self, found: Iterable[Record]) -> None:
+        """Those that are not there yet."""
+        there = {(each.key, each.why) for each in self.records}
+        new = [each for each in found if (each.key, each.why) not in there]
+        try:
+            with self.path.open("a", encoding="utf-8", newline="\n") as file:
+                file.writelines(map(line, new))
+        except OSError as error:
+            message = f"{self.path} cannot be written: {error.strerror}"
+            raise ChunkwiseError(Diagnostic(codes.OUTPUT, message, help="name another place with --out")) from None
+        self.records += new

@@ -4,46 +4,10 @@ import json
 from dataclasses import replace
 
 import pytest
+from support.records import BARE, FULL
 
 from chunkwise.runner import ChunkwiseError
-from chunkwise.runner.benching.record import (
-    STAGE_ALONE,
-    Clock,
-    Edge,
-    Error,
-    Kernel,
-    Limits,
-    Record,
-    Source,
-    Timing,
-    What,
-    Workload,
-    line,
-    read_records,
-)
-
-FULL = Record(
-    What("gdn", "scan", "chunk_delta_h", "forward", "chunkwise triton", ("a", "b"), Source("x.yaml", 24), "c0de"),
-    Workload("tiny", {"B": 1, "T": 256}, "bf16", "chunk", (100, 0, 156), True),
-    Clock(STAGE_ALONE, "CUDA events", "cold"),
-    Timing(0.5, 0.4, 0.7, 50, 1.5),
-    {"gpu": "H200", "cpu_threads": 2},
-    "machine",
-    "2026-11-30T02:00:00Z",
-    Limits(1e9, 10**6, 2.0, 2.0, 0.2, "memory", 40.0),
-    (Kernel("k", 0.5, 255, 16, 65536, 12.5, "wgmma"), Kernel("other")),
-    (Edge("scan.h", "scan", "out", 4096),),
-    Error("op.o", 3e-3, 8e-3, "definition"),
-    10.5,
-    60.0,
-    "verified",
-    "",
-    ("a note",),
-)
-BARE = Record(
-    What("kda", "end to end", "", "", "fla 0.6.0"), Workload(None, {}, "fp32", "chunk", None, False),
-    Clock("op eager", "wall clock", "warm"), None, {}, "machine", "2026-11-30T02:00:00Z", why="fla is not installed",
-)  # fmt: skip
+from chunkwise.runner.benching.record import Clock, Error, line, read_records
 
 
 def written(tmp_path, *texts):
@@ -62,8 +26,14 @@ def test_what_is_no_number_in_json_comes_back(tmp_path):
     assert found.error.rel_l2_err == float("inf")
 
 
-def test_the_last_line_of_an_interrupted_run_is_passed_over(tmp_path):
-    assert read_records(written(tmp_path, line(FULL), line(BARE)[:50])) == [FULL]
+@pytest.mark.parametrize("written_of_it", [0, 5, 50, -1])
+def test_the_last_line_of_an_interrupted_run_is_passed_over(tmp_path, written_of_it):
+    assert read_records(written(tmp_path, line(FULL), line(BARE)[:written_of_it])) == [FULL]
+
+
+def test_a_file_of_something_else_is_no_interrupted_run(tmp_path):
+    with pytest.raises(ChunkwiseError, match="CW612"):
+        read_records(written(tmp_path, "something else, without the end of a line"))
 
 
 @pytest.mark.parametrize("change", [

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from test_records import FULL
+from support.records import FULL
 
 from chunkwise.runner.benching.record import Clock
 from chunkwise.runner.comparing.compare_records import between_implementations, pairs

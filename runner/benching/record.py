@@ -18,6 +18,8 @@ from ..reporting.clocks import Timing
 from ..reporting.outcome import finite
 
 SCHEMA = "record/v1"
+START = '{"schema": "record/v1", "id": "'
+"""Of every line."""
 WRITTEN_BY = "chunkwise bench PIPE writes out/bench/records.jsonl"
 
 STAGE_ALONE, STAGE_INSIDE = "stage alone", "stage inside"
@@ -217,11 +219,13 @@ def built(kind: Any, value: Any) -> Any:
 
 
 def read_records(path: str | Path) -> list[Record]:
-    """Every record of a JSONL file, in its order. Raises ChunkwiseError at the first line that is none; a last line
-    without its end, which an interrupted run leaves, is passed over."""
-    whole, _, _ = text_of(Path(path)).rpartition("\n")
+    """Every record of a JSONL file, in its order. Raises ChunkwiseError at the first line that is none; the start of a
+    record without the end of its line, which an interrupted run leaves, is passed over."""
+    *lines, rest = text_of(Path(path)).split("\n")
+    if not (rest.startswith(START) or START.startswith(rest)):
+        lines.append(rest)
     found = []
-    for number, each in enumerate(whole.split("\n"), start=1):
+    for number, each in enumerate(lines, start=1):
         try:
             if each.strip():
                 found.append(read_record(json.loads(each)))

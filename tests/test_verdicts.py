@@ -11,8 +11,8 @@ from chunkwise.runner.comparing.verdicts import FASTER, SAME, SLOWER, UNCLEAR, v
 from chunkwise.runner.reporting.clocks import Timing
 
 
-def timing(median, low, high, noise=1.0):
-    return Timing(median, low, high, 50, noise)
+def timing(median, low, high, noise=1.0, runs=50):
+    return Timing(median, low, high, runs, noise)
 
 
 @pytest.mark.parametrize("after, word", [
@@ -20,6 +20,7 @@ def timing(median, low, high, noise=1.0):
     (timing(1.2, 1.05, 1.3), UNCLEAR),  # most runs of one overlap with most of the other
     (timing(1.2, 1.15, 1.3, noise=40.0), UNCLEAR),  # the median itself is not known any better
     (timing(1.01, 0.96, 1.05, noise=5.0), UNCLEAR),  # as far as that can be seen
+    (timing(1.2, 1.15, 1.3, runs=5), UNCLEAR),  # five runs say nothing for sure
 ])  # fmt: skip
 def test_the_four_verdicts(after, word):
     found = verdict(timing(1.0, 0.95, 1.1), after)

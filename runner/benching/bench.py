@@ -17,7 +17,7 @@ from .machine import Machine, code_of, this_machine
 from .measure import measure
 from .peers import Inapplicable, find_peer
 from .racers import first_line
-from .record import EAGER, END_TO_END, Record
+from .record import EAGER, END_TO_END, NOT_VERIFIED, Record
 from .store import Store
 
 Progress = Callable[[str], None]
@@ -53,7 +53,7 @@ def bench(cases: Sequence[Case], store: Store, vs: Sequence[str], gated: bool, p
             failures += [each for each in diagnostics(error) if each.code != codes.OUT_OF_MEMORY]
             row = not_measured(case, machine, gated, diagnostics(error)[0].message)
             store.add([row])
-            asked.append(Lines(case, machine, row.workload, NO_GATE, row.what.code))
+            asked.append(Lines(case, machine, row.workload, Gate(row.gate), row.what.code))
         forget(case)
     return Benched(of(store.records, asked), len(store.records) - before, tuple(failures), tuple(faults))
 
@@ -98,13 +98,15 @@ def of(records: Sequence[Record], asked: Sequence[Lines]) -> tuple[Record, ...]:
     """The records of the cases asked for, case by case."""
     found = []
     for lines in asked:
-        mine = (lines.case.op.spec.name, lines.code, lines.machine.id, lines.workload)
+        unverified = lines.gate == NO_GATE
+        mine = (lines.case.op.spec.name, lines.code, lines.machine.id, lines.workload, unverified)
         found += [each for each in records if mine == belongs_to(each)]
     return tuple({each.id: each for each in found}.values())
 
 
 def belongs_to(record: Record) -> tuple:
-    return record.what.pipeline, record.what.code, record.environment_id, record.workload
+    what, unverified = record.what, record.gate == NOT_VERIFIED
+    return what.pipeline, what.code, record.environment_id, record.workload, unverified
 
 
 def forget(case: Case) -> None:

@@ -80,7 +80,9 @@ def stage_row(record: Record, inside: Record | None, total: float) -> tuple[str,
 def op_table(group: Sequence[Record]) -> Table:
     whole = [each for each in group if each.what.stage == END_TO_END]
     whole.sort(key=lambda each: (EAGER, REPLAY, FIRST_CALL).index(each.clock.scope))
-    notes = [note for each in whole for note in each.notes]
+    notes = [f"{each.what.implementation}, {each.clock.scope}: {each.why}" for each in whole if each.why]
+    notes += [f"{each.what.implementation} ran {', '.join(each.what.ran)}" for each in whole if each.what.ran]
+    notes += [note for each in whole for note in each.notes]
     gates = dict.fromkeys(f"{'!!! ' if each.gate == NOT_VERIFIED else ''}{each.gate}" for each in whole if each.gate)
     cpu = [CPU_TIMES] if on_cpu(group[0]) else []
     return Table(title(group[0]), OP_COLUMNS, tuple(map(op_row, whole)), (*notes, *gates, *cpu))
@@ -89,7 +91,7 @@ def op_table(group: Sequence[Record]) -> Table:
 def op_row(record: Record) -> tuple[str, ...]:
     name, scope = record.what.implementation, record.clock.scope
     if not record.timing:
-        return (name, scope, record.why, *[""] * (len(OP_COLUMNS) - 3))
+        return (name, scope, "not timed", *[""] * (len(OP_COLUMNS) - 3))
     found = record.limits
     cells = (figure(found.tflops), percent(found.sol_pct)) if found else ("", "")
     host = f"{record.host_us:.0f}" if record.host_us is not None else ""

@@ -4,7 +4,8 @@
               80th), and the medians are further apart than the noise of both
     faster    the same the other way round
     same      the medians differ by SAME_PCT at most, noise and all
-    unclear   neither: measure longer, or on a quieter machine
+    unclear   neither: measure longer, or on a quieter machine; always where one has fewer than FEW runs, of which
+              nothing can be said with 95 % confidence
 """
 
 import math
@@ -14,6 +15,7 @@ from ..reporting.clocks import Timing
 
 FASTER, SLOWER, SAME, UNCLEAR = "faster", "slower", "same", "unclear"
 SAME_PCT = 3.0
+FEW = 6
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,8 @@ def verdict(before: Timing, after: Timing) -> Verdict:
 
 
 def word(before: Timing, after: Timing, change: float, noise: float) -> str:
+    if min(before.runs, after.runs) < FEW:
+        return UNCLEAR
     if after.p20_ms > before.p80_ms and change > noise:
         return SLOWER
     if after.p80_ms < before.p20_ms and -change > noise:

@@ -20,7 +20,7 @@ Laps = Callable[[str, Callable[[], object]], None]
 """Is handed a step's name and what runs it."""
 
 CACHE_BYTES = 256 * 2**20
-WARMUP, LEAST, MOST, SECONDS = 2, 5, 50, 0.25
+WARMUP, LEAST, MOST, SECONDS = 2, 6, 50, 0.25
 LAP_SHARE = 4
 """Laps are of many steps at once: they have the time of so many contenders."""
 HEAD_START = 2_000_000
@@ -76,7 +76,7 @@ def summary(samples: Sequence[float]) -> Timing:
 
 def median_ranks(count: int) -> tuple[int, int]:
     """Places, from 0, of the ordered samples between which the true median lies at least 95 times in 100, whatever the
-    distribution: (n -+ 1.96 sqrt(n)) / 2. Of fewer than six samples all are needed, and do not suffice."""
+    distribution: (n -+ 1.96 sqrt(n)) / 2. Of fewer than six samples not even all suffice."""
     half = 0.98 * math.sqrt(count)
     return max(0, math.floor(count / 2 - half) - 1), min(count - 1, math.ceil(count / 2 + half))
 

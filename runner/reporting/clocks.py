@@ -21,6 +21,8 @@ Laps = Callable[[str, Callable[[], object]], None]
 
 CACHE_BYTES = 256 * 2**20
 WARMUP, LEAST, MOST, SECONDS = 2, 6, 50, 0.25
+PATIENCE = 40
+"""Times SECONDS: what takes so long has fewer than LEAST runs."""
 LAP_SHARE = 4
 """Laps are of many steps at once: they have the time of so many contenders."""
 HEAD_START = 2_000_000
@@ -198,7 +200,7 @@ def rounds(contenders: int):
     began, limit = time.perf_counter(), SECONDS * contenders
     for number in range(MOST):
         passed = time.perf_counter() - began
-        if (number >= LEAST and passed > limit) or (number and passed > 8 * limit):
+        if (number >= LEAST and passed > limit) or (number and passed > PATIENCE * limit):
             return
         yield number
 

@@ -38,8 +38,8 @@ RATES = DeviceRates(10.0, 0.1, 0.004, 2**25, "fp32")
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Five rounds at the most, and a device whose rates are known."""
-    monkeypatch.setattr(clocks, "SECONDS", 0.002)
+    """Few rounds, and a device whose rates are known."""
+    monkeypatch.setattr(clocks, "SECONDS", 0.005)
 
     def this_machine(device, io, progress):
         return Machine(device, clocks.clock_of(device), RATES, environment(device))

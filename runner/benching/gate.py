@@ -5,6 +5,7 @@ would not fit, on some of its heads (verification/head_subset.py). The words of 
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -19,6 +20,7 @@ from .case import Case, InputSet, input_set
 from .record import END_TO_END, NOT_VERIFIED, Error
 
 MOST_TOKENS = {"cuda": 16384, "cpu": 512}
+SMALL_BYTES = 2**22
 
 Progress = Callable[[str], None]
 
@@ -64,10 +66,23 @@ def affordable(case: Case) -> Case | None:
 
 def checked(op, sizes, seqlens, case: Case, progress: Progress) -> Verification:
     inputs = make_inputs(op.whole, sizes, case.io, case.device, case.seed)
-    found = verify(op, inputs, seqlens=seqlens, backward=case.backward, seed=case.seed, progress=progress)
+    with threads_for(inputs):
+        found = verify(op, inputs, seqlens=seqlens, backward=case.backward, seed=case.seed, progress=progress)
     if not found.ok:
         raise ChunkwiseError(found.failure)
     return found
+
+
+@contextmanager
+def threads_for(inputs: Mapping[str, torch.Tensor | None]):
+    """One thread for small tensors on a CPU: more of them gain nothing, and on busy cores they wait for each other."""
+    threads = torch.get_num_threads()
+    if sum(x.nbytes for x in inputs.values() if x is not None) < SMALL_BYTES:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def words_of(found: Verification) -> str:

@@ -7,6 +7,7 @@ from itertools import groupby
 from .record import EAGER, END_TO_END, FIRST_CALL, NOT_VERIFIED, REPLAY, STAGE_ALONE, STAGE_INSIDE, SUM, Record
 
 CPU_TIMES = "CPU reference times: PyTorch on the processor. They are no measure of the kernels."
+NOISY_PCT = 20
 STAGE_COLUMNS = (
     "stage", "uses", "implementation", "alone ms", "p20 - p80", "+-", "inside ms", "share", "TFLOP/s", "GB/s",
     "floor ms", "of floor", "bound by", "error, budget",
@@ -85,7 +86,15 @@ def op_table(group: Sequence[Record]) -> Table:
     notes += [note for each in whole for note in each.notes]
     gates = dict.fromkeys(f"{'!!! ' if each.gate == NOT_VERIFIED else ''}{each.gate}" for each in whole if each.gate)
     cpu = [CPU_TIMES] if on_cpu(group[0]) else []
-    return Table(title(group[0]), OP_COLUMNS, tuple(map(op_row, whole)), (*notes, *gates, *cpu))
+    return Table(title(group[0]), OP_COLUMNS, tuple(map(op_row, whole)), (*notes, *gates, *noisy_lines(group), *cpu))
+
+
+def noisy_lines(group: Sequence[Record]) -> list[str]:
+    found = dict.fromkeys(each.what.stage for each in group if each.timing and each.timing.runs > 1
+                          and each.timing.noise_pct > NOISY_PCT)  # fmt: skip
+    if not found:
+        return []
+    return [f"noise above {NOISY_PCT} %: {', '.join(found)}; something else runs here, or they are too short"]
 
 
 def op_row(record: Record) -> tuple[str, ...]:

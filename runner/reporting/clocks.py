@@ -25,9 +25,10 @@ PATIENCE = 40
 """Times SECONDS: what takes so long has fewer than LEAST runs."""
 LAP_SHARE = 4
 """Laps are of many steps at once: they have the time of so many contenders."""
-HEAD_START = 2_000_000
-"""Cycles for which the device is kept busy, a millisecond or more, so that the host has enqueued the run when it
-starts."""
+HEAD_START = 2
+"""Times what the host needs to enqueue a run: so long the device is kept busy, for the host to be done when it starts."""
+CYCLES = 2e9
+"""A second of a device, about: none has a clock much faster."""
 
 
 @dataclass(frozen=True)
@@ -124,9 +125,10 @@ class CudaClock:
         with self.in_order():
             for run in runs:
                 warm_up(run)
+            leads = [self.lead(lambda: run(0)) if ahead else 0.0 for run in runs]  # noqa: B023
             for number in range(self.count(lambda: [run(0) for run in runs], len(runs))):
-                for mine, run in zip(pairs, runs):
-                    self.start_cold(ahead)
+                for mine, run, lead in zip(pairs, runs, leads):
+                    self.start_cold(lead)
                     mine.append(self.between(lambda: run(number)))  # noqa: B023
         return [summary([start.elapsed_time(end) for start, end in mine]) for mine in pairs]
 
@@ -140,8 +142,10 @@ class CudaClock:
             run()
 
         with self.in_order():
+            run_all(0, plain)
+            lead = self.lead(lambda: run_all(0, plain))
             for number in range(self.count(lambda: run_all(0, plain), LAP_SHARE)):
-                self.start_cold(ahead=True)
+                self.start_cold(lead)
                 run_all(number, lap)
         return {name: summary([start.elapsed_time(end) for start, end in mine]) for name, mine in pairs.items()}
 
@@ -174,10 +178,16 @@ class CudaClock:
         once = seconds(lambda: (run_all(), torch.cuda.synchronize()))
         return max(LEAST, min(MOST, int(SECONDS * contenders / max(once, 1e-5))))
 
-    def start_cold(self, ahead: bool) -> None:
+    def lead(self, run: Callable[[], object]) -> float:
+        """Seconds by which the device has to wait for the host, so that it never waits within the run."""
+        torch.cuda.synchronize()
+        return HEAD_START * seconds(run)
+
+    def start_cold(self, lead: float = 0.0) -> None:
+        """lead: seconds for which the device is kept busy first."""
         self.cache.zero_()
-        if ahead:
-            torch.cuda._sleep(HEAD_START)
+        if lead:
+            torch.cuda._sleep(int(lead * CYCLES))
 
     def between(self, run: Callable[[], object]) -> tuple:
         start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

@@ -26,7 +26,8 @@ PATIENCE = 40
 LAP_SHARE = 4
 """Laps are of many steps at once: they have the time of so many contenders."""
 HEAD_START = 2
-"""Times what the host needs to enqueue a run: so long the device is kept busy, for the host to be done when it starts."""
+"""Times what the host needs to enqueue a run: the device is kept busy for so long, so that the host is done when the
+run starts."""
 CYCLES = 2e9
 """A second of a device, about: none has a clock much faster."""
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from ..compiling.compile_kernel import write_whole
 from ..planning.dtypes import name_of
 from ..reporting.clocks import Clock, clock_of
 from ..reporting.environment import cpu_name
@@ -88,9 +89,5 @@ def read_kept() -> dict:
 
 def write_kept(kept: dict) -> None:
     """A cache: where it cannot be kept, the next run measures again."""
-    path = kept_file()
-    part = path.with_suffix(f".{os.getpid()}")
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
-        part.replace(path)
+        write_whole(kept_file(), json.dumps(kept, indent=2) + "\n")

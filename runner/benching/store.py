@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..diagnostics import codes
-from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..reporting.write_file import append_to_file, write_file
 from .record import Record, line, read_records, text_of
 
 FILE = "records.jsonl"
@@ -27,7 +26,7 @@ class Store:
             return Store(path)
         records, text = read_records(path), text_of(path)
         if text and not text.endswith("\n"):
-            path.write_text(text[: text.rfind("\n") + 1], encoding="utf-8", newline="\n")
+            write_file(path, text[: text.rfind("\n") + 1])
         return Store(path, records)
 
     def has(self, key: str) -> bool:
@@ -38,10 +37,5 @@ class Store:
         """Those that are not there yet."""
         there = {(each.key, each.why) for each in self.records}
         new = [each for each in found if (each.key, each.why) not in there]
-        try:
-            with self.path.open("a", encoding="utf-8", newline="\n") as file:
-                file.writelines(map(line, new))
-        except OSError as error:
-            message = f"{self.path} cannot be written: {error.strerror}"
-            raise ChunkwiseError(Diagnostic(codes.OUTPUT, message, help="name another place with --out")) from None
+        append_to_file(self.path, "".join(map(line, new)))
         self.records += new

@@ -49,10 +49,10 @@ def execute(args) -> Outcome:
     found = bench(cases, store, vs, not args.no_gate, progress)
     progress.done()
     shown = tables(found.records)
-    files = {"table.md": markdown(shown), "table.csv": csv_text(found.records)}
-    for name, text in files.items():
-        write_file(folder / name, text)
-    written = [store.path, *(folder / name for name in files), *write_report(folder, found)]
+    files = {(folder / "table").with_suffix(".md"): markdown(shown), folder / "table.csv": csv_text(found.records)}
+    for path, text in files.items():
+        write_file(path, text)
+    written = [store.path, *files, *write_report(folder, found)]
     rich = [part for each in shown for part in (table(each.title, aligned(each.columns), each.rows), *each.notes, "")]
     loud = [LOUD] if any(each.gate == NOT_VERIFIED for each in found.records) else []
     said = f"{found.measured} records are new, {len(found.records) - found.measured} were there"

@@ -26,7 +26,7 @@ def gap_notes(stages: Sequence[StageTimes], whole: Timing, host_us: float | None
     lines = [f"end to end - sum of stages = {signed(gap)}: {parts}"]
     if abs(gap) <= noise:
         lines.append(f"the gap is no larger than the noise of its two figures, {noise:.3g} ms")
-    if caches < 0 and -caches > noise:
+    if host_us is not None and -caches > noise:
         lines.append("inside the op a stage finds in the caches what the one before it wrote; alone it starts without")
     if between > noise:
         lines.append(f"outside the stages: checking the call, allocating buffers, launching{waits(whole, host_us)}")

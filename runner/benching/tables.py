@@ -6,7 +6,7 @@ from itertools import groupby
 
 from .record import EAGER, END_TO_END, FIRST_CALL, NOT_VERIFIED, REPLAY, STAGE_ALONE, STAGE_INSIDE, SUM, Record
 
-CPU_TIMES = "CPU reference times: PyTorch on the processor. They are no measure of the kernels."
+CPU_TIMES = "CPU reference times: references in PyTorch, or kernels interpreted. They are no measure of the kernels."
 NOISY_PCT = 20
 STAGE_COLUMNS = (
     "stage", "uses", "implementation", "alone ms", "p20 - p80", "+-", "inside ms", "share", "TFLOP/s", "GB/s",

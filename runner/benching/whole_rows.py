@@ -10,7 +10,6 @@ from .limits import limits
 from .lines import Lines
 from .racers import Racer, first_line
 from .record import EAGER, END_TO_END, FIRST_CALL, REPLAY, Limits, Record
-from .replay import captured
 from .stage_clock import AllStages
 from .traffic import edges, op_bytes
 
@@ -37,25 +36,28 @@ def eager_record(lines: Lines, stages: AllStages, racer: Racer, timing: Timing |
 
 
 def of_ours(lines: Lines, stages: AllStages, racer: Racer, timing: Timing) -> list[Record]:
-    """The op eager, with its edges and what its gap comes from; where there is a GPU, its replay first."""
-    replay = replay_record(lines, stages, racer) if lines.case.device.type == "cuda" else None
+    """The op as a CUDA graph, where there are such, and eager, with its edges and what its gap comes from."""
+    replay = replay_records(lines, stages, racer)
     handed_over = edges(stages.graph, lines.workload.axes, lines.case.io)
     eager = eager_record(lines, stages, racer, timing, edges=handed_over)
-    gap = gap_notes(stages.times, timing, eager.host_us, replay and replay.timing)
+    gap = gap_notes(stages.times, timing, eager.host_us, replay[0].timing if replay else None)
     refused = dict.fromkeys(note for plan in stages.plans for note in plan.notes)
-    return [*([replay] if replay else []), replace(eager, notes=(*gap, *refused))]
+    return [*replay, replace(eager, notes=(*gap, *refused))]
 
 
-def replay_record(lines: Lines, stages: AllStages, racer: Racer) -> Record:
-    """A capture that fails is a row that says so."""
+def replay_records(lines: Lines, stages: AllStages, racer: Racer) -> list[Record]:
+    """One, or none on a CPU. A capture that fails is a row that says so."""
+    clock = lines.machine.clock
     try:
-        replay = captured(lambda: racer.run(0), lines.case.device)
-        (timing,) = lines.machine.clock.race([lambda _: replay()])
+        replay = clock.captured(racer.run)
+        timing = clock.race([replay])[0] if replay else None
     except (RuntimeError, ChunkwiseError) as error:
         why = f"no CUDA graph: {first_line(error)}"
-        return lines.record(END_TO_END, racer.implementation, REPLAY, None, why=why)
+        return [lines.record(END_TO_END, racer.implementation, REPLAY, None, why=why)]
+    if timing is None:
+        return []
     found = op_limits(lines, stages, timing)
-    return lines.record(END_TO_END, racer.implementation, REPLAY, timing, limits=found)
+    return [lines.record(END_TO_END, racer.implementation, REPLAY, timing, limits=found)]
 
 
 def op_limits(lines: Lines, stages: AllStages, timing: Timing) -> Limits:

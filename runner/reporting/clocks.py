@@ -64,6 +64,9 @@ class Clock(Protocol):
     def peak_mb(self, run: Run) -> float | None:
         """MB above what was allocated before the call, inputs not counted; None where it cannot be read."""
 
+    def captured(self, run: Run) -> Run | None:
+        """What replays all that a run launches, without the host, on the tensors of round 0; None without a device."""
+
 
 def clock_of(device: torch.device) -> Clock:
     return CudaClock(device) if device.type == "cuda" else WallClock()
@@ -111,6 +114,9 @@ class WallClock:
         return None
 
     def peak_mb(self, run: Run) -> None:
+        return None
+
+    def captured(self, run: Run) -> None:
         return None
 
 
@@ -166,6 +172,18 @@ class CudaClock:
             run(0)
             torch.cuda.synchronize()
             return (torch.cuda.max_memory_allocated() - before) / 1e6
+
+    def captured(self, run: Run) -> Run:
+        """It runs once before, on the side: a capture neither compiles nor copies from the host."""
+        with self.in_order():
+            aside, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+            aside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(aside):
+                run(0)
+            torch.cuda.current_stream().wait_stream(aside)
+            with torch.cuda.graph(graph):
+                run(0)
+        return lambda _: graph.replay()
 
     @contextmanager
     def in_order(self):

@@ -74,6 +74,15 @@ def test_what_is_there_is_not_measured_again(bench):
     assert {json.loads(line)["what"]["implementation"].split()[0] for line in added.splitlines()} == {"eager"}
 
 
+def test_a_run_that_was_interrupted_in_a_line_goes_on(bench):
+    bench()
+    path = Path("out/bench/records.jsonl")
+    whole = path.read_text()
+    path.write_text(whole[:-40])
+    code, out, _ = bench()
+    assert code == 0 and "1 records are new" in out and len(records()) == whole.count("\n")
+
+
 def test_other_code_and_unverified_records_are_measured_again(bench):
     bench("--no-gate")
     count = len(records())

@@ -14,6 +14,8 @@ from chunkwise.runner.benching.device_rates import DeviceRates
 from chunkwise.runner.benching.gap import gap_notes, sum_of
 from chunkwise.runner.benching.kernels import Room, occupancy_pct
 from chunkwise.runner.benching.limits import COMPUTE, LATENCY, MEMORY, impossible, limits
+from chunkwise.runner.benching.machine import Machine
+from chunkwise.runner.benching.measure import faults, impossible_at
 from chunkwise.runner.benching.traffic import edges, op_bytes
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.reporting.clocks import Timing
@@ -121,6 +123,21 @@ def test_rates_are_measured_once_and_kept_where_people_can_read_them(tmp_path, m
     assert len(json.loads(kept.read_text())) == 2 and "copy_gbps" in kept.read_text()
     kept.write_text("something else")
     assert device_rates.device_rates(cpu, torch.bfloat16) == RATES and len(measured) == 3
+
+
+def test_rates_that_were_measured_on_a_busy_machine_are_measured_again(tmp_path, monkeypatch):
+    """Before anyone's formula is called wrong."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    busy, cpu = replace(RATES, matrix_tflops=80.0, launch_ms=0.001), torch.device("cpu")
+    monkeypatch.setattr(device_rates, "measure", lambda device, io, clock: RATES)
+    stages = SimpleNamespace(times=[SimpleNamespace(
+        step=SimpleNamespace(node=load("simple_gla").whole.nodes["out"]), flops=7e11, bytes=1, alone=timing(1.0)
+    )])  # fmt: skip
+    machine = Machine(cpu, None, busy, {})
+    assert len(impossible_at(stages, busy)) == 1 and faults(stages, machine, torch.bfloat16) == []
+    assert device_rates.device_rates(cpu, torch.bfloat16) == replace(RATES, launch_ms=0.001)
+    stages.times[0].flops = 9e11
+    assert [each.code for each in faults(stages, machine, torch.bfloat16)] == ["CW806"]
 
 
 def test_this_processor_copies_and_multiplies(monkeypatch):

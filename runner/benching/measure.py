@@ -3,9 +3,12 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from ..diagnostics.errors import Diagnostic
 from ..graphs.flops import require_flops
 from .case import Case, InputSet, input_sets, workload_of
+from .device_rates import DeviceRates, measured_again
 from .gate import NO_GATE, Gate, pass_gate
 from .limits import impossible, limits
 from .lines import Lines
@@ -45,7 +48,7 @@ def measure(case: Case, machine: Machine, vs: Sequence[str], gated: bool, progre
     records = [*stage_records(lines, stages), *sum_records(lines, stages)]
     progress("time the whole op")
     records += whole_records(lines, stages, racers)
-    return Measured(tuple(records), tuple(faults(stages, machine)))
+    return Measured(tuple(records), tuple(faults(stages, machine, case.io)))
 
 
 def peers_of(
@@ -58,9 +61,13 @@ def peers_of(
         yield peer_racer(name, case, sets, truth)
 
 
-def faults(stages: AllStages, machine: Machine) -> Iterator[Diagnostic]:
-    """Stages that would have done, alone, what this device cannot."""
-    for each in stages.times if machine.rates else ():
-        found = limits(each.flops, each.bytes, each.alone, machine.rates)
-        if fault := impossible(each.step.node, found, machine.rates):
-            yield fault
+def faults(stages: AllStages, machine: Machine, io: torch.dtype) -> list[Diagnostic]:
+    """Stages that alone would have done what this device cannot. What it can is measured again before that is said."""
+    if not machine.rates or not impossible_at(stages, machine.rates):
+        return []
+    return impossible_at(stages, measured_again(machine.device, io, machine.rates))
+
+
+def impossible_at(stages: AllStages, rates: DeviceRates) -> list[Diagnostic]:
+    found = [(each, limits(each.flops, each.bytes, each.alone, rates)) for each in stages.times]
+    return list(filter(None, (impossible(each.step.node, reached, rates) for each, reached in found)))

@@ -37,9 +37,10 @@ RATES = DeviceRates(10.0, 0.1, 0.004, 2**25, "fp32")
 
 
 @pytest.fixture
-def quick(monkeypatch):
+def quick(monkeypatch, tmp_path):
     """Few rounds, and a device whose rates are known."""
     monkeypatch.setattr(clocks, "SECONDS", 0.005)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def this_machine(device, io, progress):
         return Machine(device, clocks.clock_of(device), RATES, environment(device))

@@ -10,7 +10,7 @@ CPU_TIMES = "CPU reference times: references in PyTorch, or kernels interpreted.
 NOISY_PCT = 20
 STAGE_COLUMNS = (
     "stage", "uses", "implementation", "alone ms", "p20 - p80", "+-", "inside ms", "share", "TFLOP/s", "GB/s",
-    "floor ms", "of floor", "bound by", "error, budget",
+    "floor ms", "of floor", "bound by", "error, budget", "alone timed by",
 )  # fmt: skip
 OP_COLUMNS = (
     "end to end", "scope", "ms", "p20 - p80", "+-", "TFLOP/s", "of floor", "host us", "peak MB", "error, budget",
@@ -60,8 +60,8 @@ def stage_table(group: Sequence[Record]) -> Table:
     alone = [each for each in group if each.clock.scope == STAGE_ALONE and each.timing]
     total = next((each.timing.median_ms for each in alone if each.what.stage == SUM), 0.0)
     rows = [stage_row(each, inside.get(each.what.stage), total) for each in alone]
-    clocks = dict.fromkeys(f"{each.clock.scope}: {timed_by(each)}" for each in group if each.what.stage == SUM)
-    return Table(title(group[0]), STAGE_COLUMNS, tuple(rows), (*clocks, *kernel_lines(alone), *traffic_lines(group)))
+    between = dict.fromkeys(f"{each.clock.scope}: {timed_by(each)}" for each in inside.values())
+    return Table(title(group[0]), STAGE_COLUMNS, tuple(rows), (*between, *kernel_lines(alone), *traffic_lines(group)))
 
 
 def timed_by(record: Record) -> str:
@@ -74,7 +74,7 @@ def stage_row(record: Record, inside: Record | None, total: float) -> tuple[str,
         record.what.stage, record.what.uses, record.what.implementation, ms(timing.median_ms), spread(record),
         noise(record), ms(inside.timing.median_ms) if inside and inside.timing else "",
         f"{100 * timing.median_ms / total:.1f} %" if total else "", figure(found.tflops), figure(found.gbps),
-        ms(found.floor_ms), percent(found.sol_pct), found.bound_by or "", error(record),
+        ms(found.floor_ms), percent(found.sol_pct), found.bound_by or "", error(record), timed_by(record),
     )  # fmt: skip
 
 

@@ -166,6 +166,7 @@ def test_a_peer_is_timed_where_it_computes_the_same(bench, monkeypatch, function
     row = next(each for each in of_peer() if each.clock.scope == EAGER)
     assert code == 0 and re.match(why or "$", row.why) and (row.timing is None) == bool(why)
     assert row.what.implementation in out
+    assert "0 records are new" in bench("--vs", "fla", "--backward")[1]
     if not why:
         assert row.error.rel_l2_err < 1e-6 and row.error.budget and row.what.ran == ("other.double",)
 

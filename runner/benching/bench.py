@@ -55,7 +55,7 @@ def bench(cases: Sequence[Case], store: Store, vs: Sequence[str], gated: bool, p
             store.add([row])
             asked.append(Lines(case, machine, row.workload, Gate(row.gate), row.what.code))
         forget(case)
-    return Benched(of(store.records, asked), len(store.records) - before, tuple(failures), tuple(faults))
+    return Benched(records_of(asked, store.records), len(store.records) - before, tuple(failures), tuple(faults))
 
 
 def with_time_left(what: str, done: int, cases: int, began: float, progress: Progress) -> Progress:
@@ -72,14 +72,20 @@ def lines_of(case: Case, machine: Machine, gated: bool) -> Lines:
 
 
 def is_there(lines: Lines, store: Store, vs: Sequence[str]) -> bool:
-    """Whether ours and every peer that serves the case were measured: the whole op is what is measured last."""
-    backend = resolve_backend(lines.case.op.backend, lines.case.device, lines.case.io)
-    names = [f"chunkwise {backend}", *filter(None, (implementation(name, lines.case) for name in vs))]
-    return all(store.has(lines.record(END_TO_END, name, EAGER, None).key) for name in names)
+    """Whether ours was measured, and every peer that serves the case was, or failed and would again: the whole op is
+    what is measured last."""
+
+    def key(implementation: str) -> str:
+        return lines.record(END_TO_END, implementation, EAGER, None).key
+
+    case = lines.case
+    ours = key(f"chunkwise {resolve_backend(case.op.backend, case.device, case.io)}")
+    theirs = filter(None, (implementation(name, case) for name in vs))
+    return store.has_timing(ours) and all(store.has(key(name)) for name in theirs)
 
 
 def implementation(name: str, case: Case) -> str | None:
-    """None for a peer that does not serve the case: there is nothing to measure; or that fails, and may not again."""
+    """None for a peer that does not serve the case: there is nothing to measure."""
     try:
         return find_peer(name, case).implementation
     except Inapplicable:
@@ -94,7 +100,7 @@ def diagnostics(error: Exception) -> tuple[Diagnostic, ...]:
     return (Diagnostic(codes.OUT_OF_MEMORY, f"out of memory: {first_line(error)}"),)
 
 
-def of(records: Sequence[Record], asked: Sequence[Lines]) -> tuple[Record, ...]:
+def records_of(asked: Sequence[Lines], records: Sequence[Record]) -> tuple[Record, ...]:
     """The records of the cases asked for, case by case."""
     found = []
     for lines in asked:

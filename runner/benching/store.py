@@ -30,7 +30,10 @@ class Store:
         return Store(path, records)
 
     def has(self, key: str) -> bool:
-        """Whether this was measured; that it could not be is not the same."""
+        """Whether there is a record of this, measured or with the reason why not."""
+        return any(each.key == key for each in self.records)
+
+    def has_timing(self, key: str) -> bool:
         return any(each.key == key and each.timing for each in self.records)
 
     def add(self, found: Iterable[Record]) -> None:

@@ -51,6 +51,13 @@ def test_records_tables_and_what_they_say(bench):
     assert "| one | twice | chunkwise reference |" in Path("out/bench/table").with_suffix(".md").read_text()
 
 
+def test_as_json_it_is_one_document_with_every_record(bench):
+    code, out, _ = bench("--json")
+    document = json.loads(out)
+    assert code == 0 and document["records"] == [each.document for each in records()]
+    assert (document["new"], document["errors"]) == (len(document["records"]), [])
+
+
 def test_the_gap_is_explained_and_the_edges_are_counted(bench):
     _, out, _ = bench("--backward")
     (whole,) = (each for each in records() if (each.what.stage, each.clock.scope) == (END_TO_END, EAGER))

@@ -42,11 +42,15 @@ def test_what_fla_is_given_is_the_op(name, seqlens):
         torch.testing.assert_close(found[each], expected[each], rtol=1e-4, atol=1e-5)
 
 
-def test_gradients_are_those_of_all_that_ours_has():
-    case = case_of("gated_delta", backward=True)
+@pytest.mark.parametrize("name, some", [
+    ("gated_delta", {"d_q", "d_k", "d_v", "d_g", "d_beta", "d_initial_state"}),
+    ("kda", {"d_dt_bias", "d_A_log", "d_b", "d_a"}),
+])  # fmt: skip
+def test_gradients_are_those_of_all_that_ours_has(name, some):
+    case = case_of(name, backward=True)
     given = input_set(case)
-    found, expected = run_once(dropped_in("gated_delta", fla.SERVED), given), run_once(ours(case), given)
-    assert found.keys() == expected.keys() >= {"d_q", "d_k", "d_v", "d_g", "d_beta", "d_initial_state"}
+    found, expected = run_once(dropped_in(name, fla.SERVED), given), run_once(ours(case), given)
+    assert found.keys() == expected.keys() >= some
     for each, x in expected.items():
         torch.testing.assert_close(found[each], x, rtol=1e-4, atol=1e-5)
 

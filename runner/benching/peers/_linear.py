@@ -16,7 +16,7 @@ def linear_forward(function: Callable, tensors: Mapping[str, str], options: Mapp
         call = given.call
         packed = {"cu_seqlens": call.seqs.cu_seqlens.long()} if call.packing else {}
         o, final_state = function(
-            **{mine: given.inputs[name] for mine, name in tensors.items()},
+            **{mine: laid_out(mine, given.inputs[name]) for mine, name in tensors.items()},
             scale=call.params["scale"],
             initial_state=given.inputs.get("initial_state"),
             output_final_state=True,
@@ -26,3 +26,8 @@ def linear_forward(function: Callable, tensors: Mapping[str, str], options: Mapp
         return {"o": o, "final_state": final_state}
 
     return forward
+
+
+def laid_out(name: str, x: torch.Tensor) -> torch.Tensor:
+    """As these functions take it: a bias of each channel is [HV K] there, and its gradient comes back so."""
+    return x.flatten() if name == "dt_bias" else x

@@ -5,6 +5,7 @@ import time
 import pytest
 import torch
 
+from chunkwise.runner.reporting import clocks
 from chunkwise.runner.reporting.clocks import LEAST, WallClock, clock_of, median_ranks, summary
 
 
@@ -30,6 +31,12 @@ def test_in_a_race_each_has_its_turn_in_every_round():
     measured = turns[-2 * timings[0].runs :]
     assert measured == [(number, name) for number in range(timings[0].runs) for name in "ab"]
     assert timings[0].runs >= LEAST
+
+
+def test_a_slow_one_does_not_keep_the_others_from_their_turns(monkeypatch):
+    monkeypatch.setattr(clocks, "SECONDS", 0.001)
+    quick, slow = WallClock().race([lambda _: time.sleep(1e-5), lambda _: time.sleep(0.02)])
+    assert slow.runs == 2 and quick.runs >= LEAST  # 20 ms twice is all of 40 times SECONDS
 
 
 def test_laps_are_the_times_of_the_steps_and_not_of_what_is_between():

@@ -6,7 +6,7 @@ Measured once for a device, a PyTorch and a number of threads, and kept in a fil
 import json
 import os
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -26,7 +26,8 @@ SOME_CACHE_BYTES = 64 * 2**20
 @dataclass(frozen=True)
 class DeviceRates:
     """copy_gbps: bytes read and written by a copy, a second. matrix_tflops: torch.matmul in the IO dtype of the name
-    dtype. launch_ms: the smallest thing that can be run. Each by the 20th percentile of its runs, for it is a ceiling.
+    dtype, fp32 of a GPU as TF32. launch_ms: the smallest thing that can be run. Each by the 20th percentile of its runs,
+    for it is a ceiling.
 
     cache_bytes: of the last cache level, below which a working set need not pass through memory.
     """
@@ -74,9 +75,21 @@ def measure(device: torch.device, io: torch.dtype, clock: Clock) -> DeviceRates:
     side = MATRIX_SIDE[device.type]
     a, b = (torch.randn(side, side, device=device).to(io) for _ in range(2))
     runs = [lambda _: target.copy_(source), lambda _: torch.matmul(a, b), lambda _: small.add_(1)]
-    copy, matrix, launch = (clock.race([run], ahead=True)[0].p20_ms for run in runs)
+    with tensor_floats(device):
+        copy, matrix, launch = (clock.race([run], ahead=True)[0].p20_ms for run in runs)
     gbps, tflops = 2 * source.nbytes / copy / 1e6, 2 * side**3 / matrix / 1e9
     return DeviceRates(gbps, tflops, launch, cache_bytes(device), name_of(io))
+
+
+@contextmanager
+def tensor_floats(device: torch.device):
+    """TF32 on: the most that a GPU's matrix units do with float32, and what kernels do with it where they may."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if device.type == "cuda" else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def cache_bytes(device: torch.device) -> int:

@@ -26,8 +26,8 @@ SOME_CACHE_BYTES = 64 * 2**20
 @dataclass(frozen=True)
 class DeviceRates:
     """copy_gbps: bytes read and written by a copy, a second. matrix_tflops: torch.matmul in the IO dtype of the name
-    dtype, fp32 of a GPU as TF32. launch_ms: the smallest thing that can be run. Each by the 20th percentile of its runs,
-    for it is a ceiling.
+    dtype, fp32 of a GPU as TF32. launch_ms: the smallest thing that can be run. Each is the 20th percentile of its
+    runs, for it is a ceiling.
 
     cache_bytes: of the last cache level, below which a working set need not pass through memory.
     """

@@ -10,11 +10,11 @@ CPU_TIMES = "CPU reference times: references in PyTorch, or kernels interpreted.
 NOISY_PCT = 20
 STAGE_COLUMNS = (
     "stage", "uses", "implementation", "alone ms", "p20 - p80", "+-", "inside ms", "share", "TFLOP/s", "GB/s",
-    "floor ms", "of floor", "bound by", "error, budget", "alone timed by",
+    "floor ms", "of floor", "bound by", "error, budget", "timer, caches",
 )  # fmt: skip
 OP_COLUMNS = (
     "end to end", "scope", "ms", "p20 - p80", "+-", "TFLOP/s", "of floor", "host us", "peak MB", "error, budget",
-    "timed by",
+    "timer, caches",
 )  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def stage_table(group: Sequence[Record]) -> Table:
 
 
 def timed_by(record: Record) -> str:
-    return f"{record.clock.timer}, caches {record.clock.l2}"
+    return f"{record.clock.timer}, {record.clock.l2}"
 
 
 def stage_row(record: Record, inside: Record | None, total: float) -> tuple[str, ...]:
@@ -92,9 +92,9 @@ def op_table(group: Sequence[Record]) -> Table:
 def noisy_lines(group: Sequence[Record]) -> list[str]:
     found = dict.fromkeys(each.what.stage for each in group if each.timing and each.timing.runs > 1
                           and each.timing.noise_pct > NOISY_PCT)  # fmt: skip
-    if not found:
-        return []
-    return [f"noise above {NOISY_PCT} %: {', '.join(found)}; something else runs here, or they are too short"]
+    names = [*list(found)[:3], *(["..."] if len(found) > 3 else [])]
+    why = "something else runs here, or they are too short"
+    return [f"noise above {NOISY_PCT} %: {', '.join(names)}; {why}"] if found else []
 
 
 def op_row(record: Record) -> tuple[str, ...]:

@@ -70,5 +70,5 @@ def write_report(folder: Path, found: Benched) -> list[Path]:
 
 def aligned(columns: tuple[str, ...]) -> dict[str, str]:
     """Names left, figures right."""
-    left = {"stage", "uses", "implementation", "bound by", "end to end", "scope", "timed by", "alone timed by"}
+    left = {"stage", "uses", "implementation", "bound by", "end to end", "scope", "timer, caches"}
     return {name: "left" if name in left else "right" for name in columns}

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from chunkwise.runner.reporting import clocks
-from chunkwise.runner.reporting.clocks import LEAST, WallClock, clock_of, median_ranks, summary
+from chunkwise.runner.reporting.clocks import LEAST, WallClock, clock_of, median_ranks, summaries, summary
 
 
 def test_a_summary_has_the_median_its_spread_and_its_noise():
@@ -45,8 +45,15 @@ def test_laps_are_the_times_of_the_steps_and_not_of_what_is_between():
         time.sleep(0.01)
         lap("long", lambda: time.sleep(0.02))
 
-    found = WallClock().laps(run_all)
+    found, together = WallClock().laps(run_all)
+    assert 22 <= together.median_ms < 30
     assert 2 <= found["short"].median_ms < 10 < 20 <= found["long"].median_ms
+
+
+def test_the_sum_of_laps_is_that_of_each_run():
+    """One of the two steps is disturbed in every run: the medians alone would hide that."""
+    found, together = summaries({"one": [1, 9, 1, 9, 1, 9, 1], "two": [9, 1, 9, 1, 9, 1, 1]})
+    assert (found["one"].median_ms, found["two"].median_ms, together.median_ms) == (1, 1, 10)
 
 
 def test_a_cpu_enqueues_nothing_and_has_no_peak_to_read():

@@ -11,11 +11,12 @@ import torch
 from chunkwise.runner import load
 from chunkwise.runner.benching import device_rates
 from chunkwise.runner.benching.device_rates import DeviceRates
-from chunkwise.runner.benching.gap import gap_notes, sum_of
+from chunkwise.runner.benching.gap import gap_notes
 from chunkwise.runner.benching.kernels import Room, occupancy_pct
 from chunkwise.runner.benching.limits import COMPUTE, LATENCY, MEMORY, impossible, limits
 from chunkwise.runner.benching.machine import Machine
 from chunkwise.runner.benching.measure import faults, impossible_at
+from chunkwise.runner.benching.stage_clock import sum_of
 from chunkwise.runner.benching.traffic import edges, op_bytes
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.reporting.clocks import Timing
@@ -90,10 +91,6 @@ def test_with_gradients_they_come_in_and_go_out():
     assert op_bytes(plans) == 2 * op_bytes([call.forward_plan()])
 
 
-def stages(*times):
-    return [SimpleNamespace(alone=timing(alone), inside=timing(inside)) for alone, inside in times]
-
-
 def test_sums_add_their_noise_as_squares():
     found = sum_of([timing(3.0, noise=2.0), timing(4.0, noise=2.0)])
     assert (found.median_ms, found.noise_pct) == (7.0, pytest.approx(100 * 0.1 / 7))
@@ -106,7 +103,7 @@ def test_sums_add_their_noise_as_squares():
     (3.0, None, ["is no larger than the noise"]),
 ])  # fmt: skip
 def test_the_gap_in_words(whole, host_us, words):
-    lines = gap_notes(stages((1.0, 0.9), (2.0, 1.9)), timing(whole, noise=0.5), host_us, None)
+    lines = gap_notes(timing(3.0), timing(2.8), timing(whole, noise=0.5), host_us, None)
     for each in words:
         assert any(re.search(re.escape(each).replace(r"\$", "$"), line) for line in lines), lines
 

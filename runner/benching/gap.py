@@ -1,27 +1,18 @@
 """Why the stages do not add up to the whole: what the sum of stages less the end to end is made of, in words."""
 
-from collections.abc import Sequence
-
 from ..reporting.clocks import Timing
-from .stage_clock import StageTimes
 
 HOST_BOUND = 0.8
 """Of the time end to end: where the host takes this much of it to enqueue, it is what the device waits for."""
 
 
-def sum_of(timings: Sequence[Timing]) -> Timing:
-    """Of stages that were timed one by one; their noises add up as those of independent figures do."""
-    total = sum(each.median_ms for each in timings)
-    noise = sum((each.noise_pct * each.median_ms) ** 2 for each in timings) ** 0.5 / total if total else 100.0
-    spread = sum(each.p20_ms for each in timings), sum(each.p80_ms for each in timings)
-    return Timing(total, *spread, min((each.runs for each in timings), default=0), noise)
-
-
-def gap_notes(stages: Sequence[StageTimes], whole: Timing, host_us: float | None, replay: Timing | None) -> list[str]:
-    """host_us: None on a CPU. replay: the whole op as a CUDA graph, where that was timed."""
-    alone, inside = (sum_of([getattr(each, way) for each in stages]).median_ms for way in ("alone", "inside"))
-    gap, caches, between = whole.median_ms - alone, inside - alone, whole.median_ms - inside
-    noise = sum_of([each.alone for each in stages]).noise_pct * alone / 100 + whole.noise_pct * whole.median_ms / 100
+def gap_notes(
+    alone: Timing, inside: Timing, whole: Timing, host_us: float | None, replay: Timing | None
+) -> list[str]:
+    """alone, inside: the sums of stages. host_us: None on a CPU. replay: the op as a CUDA graph, if that was timed."""
+    gap, caches = whole.median_ms - alone.median_ms, inside.median_ms - alone.median_ms
+    between = whole.median_ms - inside.median_ms
+    noise = sum(each.noise_pct * each.median_ms for each in (alone, whole)) / 100
     parts = f"{signed(caches)} inside the stages, {signed(between)} outside them"
     lines = [f"end to end - sum of stages = {signed(gap)}: {parts}"]
     if abs(gap) <= noise:

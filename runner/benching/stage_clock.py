@@ -31,15 +31,21 @@ class StageTimes:
 
 @dataclass(frozen=True)
 class AllStages:
-    """graph: what ran, with its backward pass where that ran. In running order."""
+    """graph: what ran, with its backward pass where that ran. times: in running order. inside: of all the stages of one
+    run together."""
 
     graph: Graph
     plans: tuple[Plan, ...]
     times: tuple[StageTimes, ...]
+    inside: Timing
 
     @property
     def implementation(self) -> str:
         return f"chunkwise {self.plans[0].backend}"
+
+    @property
+    def alone(self) -> Timing:
+        return sum_of([each.alone for each in self.times])
 
     @property
     def flops(self) -> float:
@@ -60,7 +66,7 @@ def time_stages(case: Case, sets: Sequence[InputSet], clock: Clock, progress: Ca
         runs: dict[str, list[Callable[[], None]]] = {}
         for given, (_, run_all) in zip(sets, ways):
             require_written(case, given, run_all(keeping(steps, runs), nan_filled))
-        inside = clock.laps(lambda number, lap: ways[number % len(ways)][1](lapped(lap)))
+        inside, together = clock.laps(lambda number, lap: ways[number % len(ways)][1](lapped(lap)))
         found = []
         for name, step in steps.items():
             progress(f"time {name}")
@@ -69,7 +75,7 @@ def time_stages(case: Case, sets: Sequence[InputSet], clock: Clock, progress: Ca
             kernels = kernels_of(runs[name][0], clock, case.device)
             counted, moved = flops(step.node, plan.sizes), moved_bytes(plan, step)
             found.append(StageTimes(step, alone, inside[name], counted, moved, kernels))
-    return AllStages(plans[0].graph, plans, tuple(found))
+    return AllStages(plans[0].graph, plans, tuple(found), together)
 
 
 def keeping(steps: dict[str, Step], runs: dict[str, list[Callable[[], None]]]):
@@ -89,3 +95,11 @@ def lapped(lap: Laps):
 
 def in_turn(runs: Sequence[Callable[[], None]]):
     return lambda number: runs[number % len(runs)]()
+
+
+def sum_of(timings: Sequence[Timing]) -> Timing:
+    """Of stages that were timed one by one; their noises add up as those of independent figures do."""
+    total = sum(each.median_ms for each in timings)
+    noise = sum((each.noise_pct * each.median_ms) ** 2 for each in timings) ** 0.5 / total if total else 100.0
+    spread = sum(each.p20_ms for each in timings), sum(each.p80_ms for each in timings)
+    return Timing(total, *spread, min((each.runs for each in timings), default=0), noise)

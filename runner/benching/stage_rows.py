@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from ..planning.plan import Step
-from .gap import sum_of
 from .limits import limits
 from .lines import Lines
 from .record import STAGE_ALONE, STAGE_INSIDE, SUM, Record, Source
@@ -27,8 +26,7 @@ def source_of(step: Step) -> Source | None:
 
 
 def sum_records(lines: Lines, stages: AllStages) -> Iterator[Record]:
-    for scope, way in ((STAGE_ALONE, "alone"), (STAGE_INSIDE, "inside")):
-        timing = sum_of([getattr(each, way) for each in stages.times])
+    for scope, timing in ((STAGE_ALONE, stages.alone), (STAGE_INSIDE, stages.inside)):
         yield lines.record(
             SUM, stages.implementation, scope, timing,
             limits=limits(stages.flops, stages.bytes, timing, lines.machine.rates),

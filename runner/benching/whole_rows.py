@@ -40,7 +40,7 @@ def of_ours(lines: Lines, stages: AllStages, racer: Racer, timing: Timing) -> li
     replay = replay_records(lines, stages, racer)
     handed_over = edges(stages.graph, lines.workload.axes, lines.case.io)
     eager = eager_record(lines, stages, racer, timing, edges=handed_over)
-    gap = gap_notes(stages.times, timing, eager.host_us, replay[0].timing if replay else None)
+    gap = gap_notes(stages.alone, stages.inside, timing, eager.host_us, replay[0].timing if replay else None)
     refused = dict.fromkeys(note for plan in stages.plans for note in plan.notes)
     return [*replay, replace(eager, notes=(*gap, *refused))]
 

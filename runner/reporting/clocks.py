@@ -56,8 +56,9 @@ class Clock(Protocol):
     def race(self, runs: Sequence[Run], ahead: bool = False) -> list[Timing]:
         """Each run's time. ahead: of the device alone, which never waits for the host."""
 
-    def laps(self, run_all: Callable[[int, Laps], object]) -> Mapping[str, Timing]:
-        """The time of each step inside a run of all of them, by name."""
+    def laps(self, run_all: Callable[[int, Laps], object]) -> tuple[Mapping[str, Timing], Timing]:
+        """The time of each step inside a run of all of them, by name, and of all the steps of a run together: where
+        something disturbs now one step and now another, the sum of their medians would be too small."""
 
     def host_us(self, run: Run) -> float | None:
         """Microseconds until a call returns, with its work enqueued; None where the call does the work."""
@@ -82,6 +83,12 @@ def summary(samples: Sequence[float]) -> Timing:
     return Timing(median, cuts[0], cuts[-1], len(samples), noise)
 
 
+def summaries(samples: Mapping[str, Sequence[float]]) -> tuple[dict[str, Timing], Timing]:
+    """Of each step, and of the sum of one run's steps. samples: by step, in the order of the runs."""
+    sums = [sum(each) for each in zip(*samples.values(), strict=True)]
+    return {name: summary(mine) for name, mine in samples.items()}, summary(sums)
+
+
 def median_ranks(count: int) -> tuple[int, int]:
     """Places, from 0, of the ordered samples between which the true median lies at least 95 times in 100, whatever the
     distribution: (n -+ 1.96 sqrt(n)) / 2. Of fewer than six samples not even all suffice."""
@@ -102,7 +109,7 @@ class WallClock:
                     mine.append(1e3 * seconds(lambda: run(number)))  # noqa: B023
         return [summary(mine) for mine in samples]
 
-    def laps(self, run_all: Callable[[int, Laps], object]) -> dict[str, Timing]:
+    def laps(self, run_all: Callable[[int, Laps], object]) -> tuple[dict[str, Timing], Timing]:
         samples: dict[str, list[float]] = {}
         whole: list[float] = []
 
@@ -111,7 +118,7 @@ class WallClock:
 
         while wants_more(whole, LAP_SHARE):
             whole.append(1e3 * seconds(lambda: run_all(len(whole), lap)))
-        return {name: summary(mine) for name, mine in samples.items()}
+        return summaries(samples)
 
     def host_us(self, run: Run) -> None:
         return None
@@ -144,7 +151,7 @@ class CudaClock:
                         mine.append(self.between(lambda: run(number)))  # noqa: B023
         return [summary([start.elapsed_time(end) for start, end in mine]) for mine in pairs]
 
-    def laps(self, run_all: Callable[[int, Laps], object]) -> dict[str, Timing]:
+    def laps(self, run_all: Callable[[int, Laps], object]) -> tuple[dict[str, Timing], Timing]:
         pairs: dict[str, list[tuple]] = {}
 
         def lap(name: str, run: Callable[[], object]) -> None:
@@ -159,7 +166,7 @@ class CudaClock:
             for number in range(self.count(lambda: run_all(0, plain), LAP_SHARE)):
                 self.start_cold(lead)
                 run_all(number, lap)
-        return {name: summary([start.elapsed_time(end) for start, end in mine]) for name, mine in pairs.items()}
+        return summaries({name: [start.elapsed_time(end) for start, end in mine] for name, mine in pairs.items()})
 
     def host_us(self, run: Run) -> float:
         samples = []

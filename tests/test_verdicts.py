@@ -17,6 +17,7 @@ def timing(median, low, high, noise=1.0, runs=50):
 
 @pytest.mark.parametrize("after, word", [
     (timing(1.2, 1.15, 1.3), SLOWER), (timing(0.8, 0.7, 0.85), FASTER), (timing(1.01, 0.96, 1.05), SAME),
+    (timing(1.015, 1.11, 1.12), SAME),  # of no weight, however clear
     (timing(1.2, 1.05, 1.3), UNCLEAR),  # most runs of one overlap with most of the other
     (timing(1.2, 1.15, 1.3, noise=40.0), UNCLEAR),  # the median itself is not known any better
     (timing(1.01, 0.96, 1.05, noise=5.0), UNCLEAR),  # as far as that can be seen

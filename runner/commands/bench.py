@@ -1,12 +1,14 @@
 """``bench``: how long every stage and the whole op take, against what the device could do and against others."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..benching.bench import Benched, bench
+from ..benching.bench import bench
 from ..benching.csv_table import csv_text
-from ..benching.record import NOT_VERIFIED
+from ..benching.record import NOT_VERIFIED, Record
 from ..benching.store import FILE, Store
 from ..benching.tables import markdown, tables
+from ..calling.function import Op
 from ..diagnostics import codes
 from ..planning.dtypes import IO_DTYPES
 from ..planning.plan import BACKENDS
@@ -52,7 +54,8 @@ def execute(args) -> Outcome:
     files = {(folder / "table").with_suffix(".md"): markdown(shown), folder / "table.csv": csv_text(found.records)}
     for path, text in files.items():
         write_file(path, text)
-    written = [store.path, *files, *write_report(folder, found)]
+    ops = {case.op.spec.name: case.op for case in cases}
+    written = [store.path, *files, *write_report(found.records, ops, folder)]
     rich = [part for each in shown for part in (table(each.title, aligned(each.columns), each.rows), *each.notes, "")]
     loud = [LOUD] if any(each.gate == NOT_VERIFIED for each in found.records) else []
     said = f"{found.measured} records are new, {len(found.records) - found.measured} were there"
@@ -63,8 +66,8 @@ def execute(args) -> Outcome:
     return Outcome(document, lines, errors, exit=codes.exit_code(each.code for each in errors))
 
 
-def write_report(folder: Path, found: Benched) -> list[Path]:
-    """The page of these records, with its plots."""
+def write_report(records: Sequence[Record], pipelines: Mapping[str, Op], folder: Path) -> list[Path]:
+    """The page of these records: report_page.write_report takes this place, which writes nothing yet."""
     return []
 
 

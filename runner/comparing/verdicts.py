@@ -1,10 +1,10 @@
 """Is it faster? Two timings and what their noise allows one to say.
 
+    same      the medians differ by SAME_PCT at most, noise and all: no machine is steadier than that
     slower    most runs of the second take longer than most of the first (its 20th percentile is above the other's
               80th), and the medians are further apart than the noise of both
     faster    the same the other way round
-    same      the medians differ by SAME_PCT at most, noise and all
-    unclear   neither: measure longer, or on a quieter machine; always where one has fewer than FEW runs, of which
+    unclear   none of these: measure longer, or on a quieter machine; always where one has fewer than FEW runs, of which
               nothing can be said with 95 % confidence
 """
 
@@ -39,8 +39,10 @@ def verdict(before: Timing, after: Timing) -> Verdict:
 def word(before: Timing, after: Timing, change: float, noise: float) -> str:
     if min(before.runs, after.runs) < FEW:
         return UNCLEAR
+    if abs(change) + noise <= SAME_PCT:
+        return SAME
     if after.p20_ms > before.p80_ms and change > noise:
         return SLOWER
     if after.p80_ms < before.p20_ms and -change > noise:
         return FASTER
-    return SAME if abs(change) + noise <= SAME_PCT else UNCLEAR
+    return UNCLEAR

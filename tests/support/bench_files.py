@@ -39,7 +39,7 @@ RATES = DeviceRates(10.0, 0.1, 0.004, 2**25, "fp32")
 @pytest.fixture
 def quick(monkeypatch, tmp_path):
     """Few rounds, and a device whose rates are known."""
-    monkeypatch.setattr(clocks, "SECONDS", 0.005)
+    monkeypatch.setattr(clocks, "SECONDS", 0.01)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def this_machine(device, io, progress):

@@ -199,6 +199,7 @@ def test_the_references_are_a_peer_with_their_own_error(bench):
     (["--sweep", "T=8..4*2"], "CW602", "never gets from 8 to 4"), (["--sweep", "T=1..9*1"], "CW602", "never gets"),
     (["--sweep", "T=1", "--sweep", "T=2"], "CW602", "gives T twice"), (["--sweep", "X=1"], "CW602", "no axis X"),
     (["--sweep", "T=1..900+1"], "CW601", "200 is the most"), (["--vs", "flaa"], "CW601", "no 'flaa'"),
+    (["--mode", "chunk,recurrent", "--backward"], "CW601", "has no gradients"),
     (["--mode", "chunk,fast"], "CW601", "no 'fast'"), (["--dtype", "fp8"], "CW601", "no 'fp8'"),
 ])  # fmt: skip
 def test_options_that_say_nothing_are_refused(bench, options, code, words):

@@ -16,7 +16,7 @@ from ..graphs.wire import did_you_mean
 from ..planning.dtypes import IO_DTYPES
 from ..rewriting.recurrent import MODES
 from ._options import fixed_axes, input_sizes, read_axes, read_budget, read_seqlens, usual_workload, workload
-from ._subject import pick_device
+from ._subject import pick_device, refuse_recurrent_gradients
 
 MOST_POINTS = 200
 SIZE = r"([0-9]{1,9})(k?)"
@@ -27,6 +27,8 @@ def bench_cases(args) -> list[Case]:
     """Everything is read and checked before anything is measured. Raises ChunkwiseError."""
     device, seqlens, budget = pick_device(args), read_seqlens(args.seqlens), read_budget(args)
     modes, workloads = chosen("--mode", args.mode, MODES), args.workload.split(",") if args.workload else [None]
+    for mode in modes:
+        refuse_recurrent_gradients(mode, args.backward)
     cases = []
     for name, dtype, mode in itertools.product(args.pipelines, dtypes(args, device), modes):
         op = load(name, backend=args.backend, stages=args.stages, memory_budget=budget, mode=mode)

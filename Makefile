@@ -34,7 +34,7 @@ endif
 CHUNKWISE := $(PY) -m chunkwise.runner
 SHIPPED := $(notdir $(wildcard pipelines/*.yaml))
 
-.PHONY: help setup run check verify graph show export list explain doctor test gpu-test lint compile-all schema need-pipe
+.PHONY: help setup run check verify bench graph show export list explain doctor test gpu-test lint compile-all schema need-pipe
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-14s%s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ check: $(READY) ## Check a pipeline file, or all of pipelines/ without PIPE
 
 verify: need-pipe $(READY) ## Hold every stage, and then the op, against float64
 	@$(CHUNKWISE) verify "$(PIPE)" $(ARGS)
+
+bench: need-pipe $(READY) ## Time every stage against the device's limits, and the op against others: ARGS="--vs fla"
+	@$(CHUNKWISE) bench "$(PIPE)" $(ARGS)
 
 graph: need-pipe $(READY) ## Draw a pipeline
 	@$(CHUNKWISE) graph "$(PIPE)" $(ARGS)

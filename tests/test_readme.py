@@ -23,7 +23,7 @@ def timed(line):
     id, stage, backend, *cells = (cell.strip() for cell in line.strip("│").split("│"))
     ms, tflops, gbps = (float(cells[at]) for at in (0, 3, 4))
     p20, p80 = map(float, cells[1].split(" - "))
-    return StageTiming(id, stage, "forward", backend, Timing(ms, p20, p80, 50), tflops * ms * 1e9, gbps * ms * 1e6)
+    return StageTiming(id, stage, "forward", backend, Timing(ms, p20, p80, 50, 0.5), tflops * ms * 1e9, gbps * ms * 1e6)
 
 
 def test_the_table_is_what_run_prints():
@@ -31,7 +31,7 @@ def test_the_table_is_what_run_prints():
     text = README[README.index("gated_delta: bf16, cuda:0") :].partition("```")[0]
     sizes = dict(pair.split("=") for pair in text.splitlines()[0].split("cuda:0, ")[1].split(", "))
     rows = [timed(line) for line in text.splitlines() if " triton " in line]
-    whole = Timing(sum(row.timing.median_ms for row in rows) - 0.0111, 1.329, 1.336, 50)
+    whole = Timing(sum(row.timing.median_ms for row in rows) - 0.0111, 1.329, 1.336, 50, 0.1)
     call = SimpleNamespace(graph=SimpleNamespace(name="gated_delta"), io=torch.bfloat16, device="cuda:0", sizes=sizes)
     timings = Timings(None, tuple(rows), whole, "", None)
     console = Console(width=200, no_color=True, highlight=False, soft_wrap=True, file=io.StringIO())

@@ -1,17 +1,15 @@
 """What this machine has: GPUs, compilers, picture renderers, a Triton interpreter that works."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
-from pathlib import Path
 
 import torch
 
-from ..reporting.environment import driver, output_of
+from ..reporting.environment import compilers, driver, output_of
 
 INTERPRET_TIMEOUT_S = 120
 INTERPRET = """
@@ -67,24 +65,8 @@ def triton() -> Finding:
     if find_spec("triton") is None:
         where = "pip install triton" if sys.platform == "linux" else "Triton has no package for this system"
         return Finding("triton", False, "not installed", f"{where}; the references in PyTorch work without it")
-    found = [f"{path.name} {version}" for path in compilers() if (version := compiler_version(path))]
+    found = compilers()
     return Finding("triton", bool(found), ", ".join(found) or "its ptxas cannot be run", "reinstall triton")
-
-
-def compilers() -> list[Path]:
-    """The assemblers that Triton brings, or those that the environment puts in their place."""
-    folder = Path(find_spec("triton").origin).parent / "backends" / "nvidia" / "bin"
-    instead = [os.environ.get("TRITON_PTXAS_PATH"), os.environ.get("TRITON_PTXAS_BLACKWELL_PATH")]
-    return [Path(path) for path in instead if path] or sorted(folder.glob("ptxas*"))
-
-
-def compiler_version(path: Path) -> str | None:
-    try:
-        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = re.search(r"V(\d+(?:\.\d+)+)", done.stdout)
-    return found[1] if found else None
 
 
 def svg() -> Finding:

@@ -115,25 +115,33 @@ def read_seqlens(text: str | None) -> tuple[int, ...] | None:
     return tuple(map(int, parts))
 
 
+def usual_workload(device: str) -> str:
+    """What is taken where none is named."""
+    return "tiny" if device == "cpu" else "B4_T2048_H16_D128"
+
+
 def workload(name: str | None, device: str) -> Mapping[str, int]:
-    name = name or ("tiny" if device == "cpu" else "B4_T2048_H16_D128")
+    name = name or usual_workload(device)
     if name not in WORKLOADS:
         help = did_you_mean(name, WORKLOADS) or f"workloads are {', '.join(WORKLOADS)}"
         raise ChunkwiseError(Diagnostic(codes.UNKNOWN_WORKLOAD, f"there is no workload {name}", help=help))
     return {**WORKLOADS[name], **of_steps(WORKLOADS[name])}
 
 
-def input_sizes(graph: Graph, base: Mapping[str, int], axes: Mapping[str, int], seqlens) -> dict[str, int]:
-    """A size for every axis of the graph's inputs, from the workload, --axes and --seqlens, in rising order."""
+def input_sizes(
+    graph: Graph, base: Mapping[str, int], axes: Mapping[str, int], seqlens, option: str = "--axes"
+) -> dict[str, int]:
+    """A size for every axis of the graph's inputs, from the workload, --axes and --seqlens, in rising order. option:
+    where the user wrote the axes."""
     known = set(graph.axis_names) | set(graph.spec.axes)
     for name in axes:
         if name not in known:
             help = did_you_mean(name, known) or f"its axes are {', '.join(sorted(known))}"
-            raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"--axes: {graph.name} has no axis {name}", help=help))
+            raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"{option}: {graph.name} has no axis {name}", help=help))
         if name in ("NT", "N"):
             what = "the number of sequences" if name == "N" else "the number of chunks"
             help = "--axes B=... or --seqlens sets it" if name == "N" else "--axes T=... or C=... changes it"
-            message = f"--axes: {name}, {what}, follows from the other sizes"
+            message = f"{option}: {name}, {what}, follows from the other sizes"
             raise ChunkwiseError(Diagnostic(codes.BAD_AXES, message, help=help))
     sizes = {name: size for name, size in base.items() if name in known}
     if seqlens is not None:

@@ -33,7 +33,7 @@ class CommandSubject:
 def subject(args) -> CommandSubject:
     device, axes, seqlens = pick_device(args), read_axes(args.axes), read_seqlens(args.seqlens)
     budget = read_budget(args)
-    refuse_recurrent_gradients(args)
+    refuse_recurrent_gradients(args.mode, args.backward)
     op = load(args.pipeline, backend=args.backend, stages=args.stages, memory_budget=budget, mode=args.mode)
     whole, op = op.spec, fixed_axes(op.until(args.until) if args.until else op, axes)
     io, notes = pick_dtype(args, device)
@@ -54,9 +54,9 @@ def subject(args) -> CommandSubject:
     return CommandSubject(op, inputs, {}, seqlens, io, device, notes)
 
 
-def refuse_recurrent_gradients(args) -> None:
+def refuse_recurrent_gradients(mode: str, backward: bool) -> None:
     """A call that needs gradients runs the chunked form in every mode: the recurrent one would go unseen."""
-    if args.mode == "recurrent" and args.backward:
+    if mode == "recurrent" and backward:
         message = "--mode recurrent has no gradients: a call that needs them runs the chunked form"
         help = "leave out --backward to see the recurrent form, and --mode to see the gradients"
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help))

@@ -104,6 +104,8 @@ VALUE_OUT_OF_LAW = "CW802"
 NOT_FINITE = "CW803"
 LAUNCH_FAILED = "CW804"
 NO_STAGES = "CW805"
+ABOVE_CEILING = "CW806"
+REGRESSION = "CW807"
 
 INTERNAL = "CW901"
 
@@ -195,6 +197,8 @@ CODES = {
     NOT_FINITE: Code("nan or inf", FAILED),
     LAUNCH_FAILED: Code("kernel failed", FAILED),
     NO_STAGES: Code("no stages for a definition", FAILED),
+    ABOVE_CEILING: Code("more than the device can do", FAILED),
+    REGRESSION: Code("slower than before", FAILED),
     INTERNAL: Code("internal error", BROKEN),
 }
 

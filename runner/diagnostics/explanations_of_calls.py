@@ -123,6 +123,18 @@ OF_CALLS = {
         "chunkwise new mine --from recurrence.yaml      # o = scale * (q @ S) stands before the lines that write S",
         "--stub writes that stage, with a reference made of the definition, and a pipeline that runs at once.",
     ),
+    codes.ABOVE_CEILING: (
+        "By its contract a stage did more operations, or moved more bytes, than the device can in the time that it "
+        "took. The time was measured; so the contract counts too much, and every figure made of it is wrong.",
+        'flops="2 * B * T * T * H * K"               # of a stage that looks at one chunk at a time',
+        "Correct flops in the stage's contract, or its ports.",
+    ),
+    codes.REGRESSION: (
+        "compare found something slower by more than --fail-above allows: the ranges in which most runs lie do not "
+        "overlap, and the medians are further apart than their noise explains.",
+        "chunkwise compare before/records.jsonl after/records.jsonl --fail-above 5",
+        "Look at the rows that say slower. On a machine that others use, measure both anew, one right after the other.",
+    ),
     codes.INTERNAL: (
         "chunkwise itself is at fault: this should not happen, whatever the input.",
         "error[CW901]: ...",

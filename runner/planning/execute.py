@@ -1,10 +1,12 @@
 """A plan on tensors: allocate, launch, pass on. No decision is taken here."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 
 import torch
 
+from ...stages._contract import Launch
 from ...stages._seqs import Seqs
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
@@ -120,7 +122,7 @@ def prepare(
             seqs=seqs,
             config=step.config,
         )
-    return outputs, lambda: launch_all(launches)
+    return outputs, Kernels(launches)
 
 
 def fill_by_reference(step: Step, plan: Plan, inputs: Values, keywords, seqs: Seqs, outputs: Values) -> None:
@@ -133,12 +135,24 @@ def fill_by_reference(step: Step, plan: Plan, inputs: Values, keywords, seqs: Se
             outputs[name] = None  # an optional output without its cause is absent, as is what nobody asked for
 
 
-def launch_all(launches) -> None:
-    for launch in launches:
-        if all(launch.grid):
-            launch.kernel[launch.grid](
-                **launch.args, **launch.constexprs, num_warps=launch.num_warps, num_stages=launch.num_stages
-            )
+@dataclass(frozen=True)
+class Kernels:
+    """Runs a step's kernels in their order, any number of times; whoever looks at one alone finds it in launches."""
+
+    launches: Sequence[Launch]
+
+    def __call__(self) -> None:
+        for launch in self.launches:
+            run_kernel(launch)
+
+
+def run_kernel(launch: Launch):
+    """What Triton returns: the compiled kernel; None where it is interpreted, or where there is nothing to launch."""
+    if not all(launch.grid):
+        return None
+    return launch.kernel[launch.grid](
+        **launch.args, **launch.constexprs, num_warps=launch.num_warps, num_stages=launch.num_stages
+    )
 
 
 def clear_rest(plan: Plan, results: Values, seqs: Seqs) -> None:

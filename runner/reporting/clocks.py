@@ -2,7 +2,8 @@
 
 On a GPU CUDA events, the L2 cache overwritten before each run; on a CPU the wall clock, caches as the last run left
 them, one thread pool as torch has it. A run is a function of the number of its round, so that it can take other input
-tensors each time; several runs race: each has its turn in every round, so that what disturbs the machine disturbs all.
+tensors each time; several runs race: each has its turn in every round until it has enough of them, so that what
+disturbs the machine disturbs all.
 """
 
 import math
@@ -22,9 +23,9 @@ Laps = Callable[[str, Callable[[], object]], None]
 CACHE_BYTES = 256 * 2**20
 WARMUP, LEAST, MOST, SECONDS = 2, 6, 50, 0.25
 PATIENCE = 40
-"""Times SECONDS: what takes so long has fewer than LEAST runs."""
+"""Times SECONDS: what takes longer has fewer than LEAST runs."""
 LAP_SHARE = 4
-"""Laps are of many steps at once: they have the time of so many contenders."""
+"""Times SECONDS too: laps are of many steps at once."""
 HEAD_START = 2
 """Times what the host needs to enqueue a run: the device is kept busy for so long, so that the host is done when the
 run starts."""
@@ -55,8 +56,9 @@ class Clock(Protocol):
     def race(self, runs: Sequence[Run], ahead: bool = False) -> list[Timing]:
         """Each run's time. ahead: of the device alone, which never waits for the host."""
 
-    def laps(self, run_all: Callable[[int, Laps], object]) -> Mapping[str, Timing]:
-        """The time of each step inside a run of all of them, by name."""
+    def laps(self, run_all: Callable[[int, Laps], object]) -> tuple[Mapping[str, Timing], Timing]:
+        """The time of each step inside a run of all of them, by name, and of all the steps of a run together: where
+        something disturbs now one step and now another, the sum of their medians would be too small."""
 
     def host_us(self, run: Run) -> float | None:
         """Microseconds until a call returns, with its work enqueued; None where the call does the work."""
@@ -81,6 +83,12 @@ def summary(samples: Sequence[float]) -> Timing:
     return Timing(median, cuts[0], cuts[-1], len(samples), noise)
 
 
+def summaries(samples: Mapping[str, Sequence[float]]) -> tuple[dict[str, Timing], Timing]:
+    """Of each step, and of the sum of one run's steps. samples: by step, in the order of the runs."""
+    sums = [sum(each) for each in zip(*samples.values(), strict=True)]
+    return {name: summary(mine) for name, mine in samples.items()}, summary(sums)
+
+
 def median_ranks(count: int) -> tuple[int, int]:
     """Places, from 0, of the ordered samples between which the true median lies at least 95 times in 100, whatever the
     distribution: (n -+ 1.96 sqrt(n)) / 2. Of fewer than six samples not even all suffice."""
@@ -95,20 +103,22 @@ class WallClock:
         samples: list[list[float]] = [[] for _ in runs]
         for run in runs:
             warm_up(run)
-        for number in rounds(len(runs)):
+        for number in range(MOST):
             for mine, run in zip(samples, runs):
-                mine.append(1e3 * seconds(lambda: run(number)))  # noqa: B023
+                if wants_more(mine):
+                    mine.append(1e3 * seconds(lambda: run(number)))  # noqa: B023
         return [summary(mine) for mine in samples]
 
-    def laps(self, run_all: Callable[[int, Laps], object]) -> dict[str, Timing]:
+    def laps(self, run_all: Callable[[int, Laps], object]) -> tuple[dict[str, Timing], Timing]:
         samples: dict[str, list[float]] = {}
+        whole: list[float] = []
 
         def lap(name: str, run: Callable[[], object]) -> None:
             samples.setdefault(name, []).append(1e3 * seconds(run))
 
-        for number in rounds(LAP_SHARE):
-            run_all(number, lap)
-        return {name: summary(mine) for name, mine in samples.items()}
+        while wants_more(whole, LAP_SHARE):
+            whole.append(1e3 * seconds(lambda: run_all(len(whole), lap)))
+        return summaries(samples)
 
     def host_us(self, run: Run) -> None:
         return None
@@ -133,13 +143,15 @@ class CudaClock:
             for run in runs:
                 warm_up(run)
             leads = [self.lead(lambda: run(0)) if ahead else 0.0 for run in runs]  # noqa: B023
-            for number in range(self.count(lambda: [run(0) for run in runs], len(runs))):
-                for mine, run, lead in zip(pairs, runs, leads):
-                    self.start_cold(lead)
-                    mine.append(self.between(lambda: run(number)))  # noqa: B023
+            counts = [self.count(lambda: run(0)) for run in runs]  # noqa: B023
+            for number in range(max(counts)):
+                for mine, run, lead, count in zip(pairs, runs, leads, counts):
+                    if number < count:
+                        self.start_cold(lead)
+                        mine.append(self.between(lambda: run(number)))  # noqa: B023
         return [summary([start.elapsed_time(end) for start, end in mine]) for mine in pairs]
 
-    def laps(self, run_all: Callable[[int, Laps], object]) -> dict[str, Timing]:
+    def laps(self, run_all: Callable[[int, Laps], object]) -> tuple[dict[str, Timing], Timing]:
         pairs: dict[str, list[tuple]] = {}
 
         def lap(name: str, run: Callable[[], object]) -> None:
@@ -154,7 +166,7 @@ class CudaClock:
             for number in range(self.count(lambda: run_all(0, plain), LAP_SHARE)):
                 self.start_cold(lead)
                 run_all(number, lap)
-        return {name: summary([start.elapsed_time(end) for start, end in mine]) for name, mine in pairs.items()}
+        return summaries({name: [start.elapsed_time(end) for start, end in mine] for name, mine in pairs.items()})
 
     def host_us(self, run: Run) -> float:
         samples = []
@@ -192,10 +204,11 @@ class CudaClock:
             yield
             torch.cuda.synchronize()
 
-    def count(self, run_all: Callable[[], object], contenders: int) -> int:
+    def count(self, run: Callable[[], object], share: int = 1) -> int:
+        """How many turns it takes, by the time of one; as wants_more has it."""
         torch.cuda.synchronize()
-        once = seconds(lambda: (run_all(), torch.cuda.synchronize()))
-        return max(LEAST, min(MOST, int(SECONDS * contenders / max(once, 1e-5))))
+        once = max(seconds(lambda: (run(), torch.cuda.synchronize())), 1e-5) / share
+        return max(1, min(MOST, max(LEAST, int(SECONDS / once)), int(PATIENCE * SECONDS / once)))
 
     def lead(self, run: Callable[[], object]) -> float:
         """Seconds by which the device has to wait for the host, so that it never waits within the run."""
@@ -224,14 +237,11 @@ def warm_up(run: Run) -> None:
             break
 
 
-def rounds(contenders: int):
-    """The numbers of the rounds, until there are enough of them or the time is up."""
-    began, limit = time.perf_counter(), SECONDS * contenders
-    for number in range(MOST):
-        passed = time.perf_counter() - began
-        if (number >= LEAST and passed > limit) or (number and passed > PATIENCE * limit):
-            return
-        yield number
+def wants_more(samples_ms: Sequence[float], share: int = 1) -> bool:
+    """Whether someone in a race takes another turn: LEAST turns and SECONDS of its own time, a slow one fewer, MOST at
+    the most. share: times SECONDS."""
+    count, spent = len(samples_ms), sum(samples_ms) / 1e3 / share
+    return count < MOST and (count < LEAST or spent < SECONDS) and (not count or spent < PATIENCE * SECONDS)
 
 
 def seconds(run: Callable[[], object]) -> float:

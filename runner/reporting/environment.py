@@ -2,12 +2,17 @@
 
 import os
 import platform
+import re
 import subprocess
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+
+LIMITS = {"sm_clock_max_mhz": "clocks.max.sm", "memory_clock_max_mhz": "clocks.max.mem", "power_limit_w": "power.limit"}
+"""Fact -> what nvidia-smi calls it."""
 
 
 @lru_cache(maxsize=4)
@@ -31,6 +36,8 @@ def environment(device: torch.device) -> dict[str, object]:
             "gpu_memory_mb": properties.total_memory // 10**6,
             "cuda": torch.version.cuda,
             "driver": driver(),
+            "ptxas": ", ".join(compilers()),
+            **power_and_clocks(device),
         }
     return facts
 
@@ -64,6 +71,36 @@ def output_of(*command: str, folder: Path | None = None) -> str | None:
 
 def driver() -> str | None:
     return output_of("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader")
+
+
+def compilers() -> list[str]:
+    """The assemblers that Triton brings, or those that the environment puts in their place, with their versions."""
+    instead = [os.environ.get("TRITON_PTXAS_PATH"), os.environ.get("TRITON_PTXAS_BLACKWELL_PATH")]
+    paths = [Path(path) for path in instead if path]
+    if not paths and (found := find_spec("triton")):
+        paths = sorted((Path(found.origin).parent / "backends" / "nvidia" / "bin").glob("ptxas*"))
+    return [f"{path.name} {version}" for path in paths if (version := compiler_version(path))]
+
+
+def compiler_version(path: Path) -> str | None:
+    try:
+        done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r"V(\d+(?:\.\d+)+)", done.stdout)
+    return found[1] if found else None
+
+
+def power_and_clocks(device: torch.device) -> dict[str, str]:
+    """The limits that the driver sets, not what a moment had: MHz and watts."""
+    query = f"--query-gpu={','.join(LIMITS.values())}"
+    said = output_of("nvidia-smi", query, "--format=csv,noheader,nounits", f"--id={uuid(device)}")
+    return dict(zip(LIMITS, (each.strip() for each in said.split(",")))) if said else {}
+
+
+def uuid(device: torch.device) -> str:
+    """Its name for the driver, which knows nothing of CUDA_VISIBLE_DEVICES."""
+    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
 
 
 def revision() -> str | None:

@@ -1,11 +1,8 @@
 """How long each stage and the whole op take, and how that was measured.
 
-On a GPU: CUDA events around each run, the L2 cache overwritten before it. On a CPU: the wall clock, one thread
-pool as torch has it. Every figure is the median of its runs; the spread is the 20th to 80th percentile.
+Every figure is the median of its runs; the spread is the 20th to 80th percentile. What clocks do is in clocks.py.
 """
 
-import statistics
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -17,19 +14,7 @@ from ..graphs.graph import Graph
 from ..planning.execute import execute, run_step
 from ..planning.plan import Plan, Step, buffer_of, bytes_of
 from ..verification.generate import make_cotangents
-
-CACHE_BYTES = 256 * 2**20
-WARMUP, LEAST, MOST, SECONDS = 2, 5, 50, 0.25
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Milliseconds of one thing: median, 20th and 80th percentile, and the number of runs."""
-
-    median_ms: float
-    p20_ms: float
-    p80_ms: float
-    runs: int
+from .clocks import Timing, clock_of
 
 
 @dataclass(frozen=True)
@@ -81,38 +66,40 @@ def time_call(call: Call, backward: bool = False, progress: Callable[[str], None
 
     backward: the forward pass with what it keeps, the rebuild and the backward pass, for random cotangents.
     """
-    clock = cuda_clock(call.device) if call.device.type == "cuda" else wall_clock
+    clock = clock_of(call.device)
     plans, run_all = passes(call, backward)
     stages: list[StageTiming] = []
 
     def observe(step: Step, run: Callable[[], None], outputs: Mapping) -> None:
         progress(f"time {step.node.id}")
-        stages.append(stage_timing(plans[0], step, clock(run)))
+        stages.append(stage_timing(plans[0], step, clock.race([lambda _: run()], ahead=True)[0]))
 
     run_all(run_step)
     run_all(observe)
     progress("time the whole op")
-    whole = clock(lambda: run_all(run_step))
+    (whole,) = clock.race([lambda _: run_all(run_step)])
     how = "CUDA events, cold L2" if call.device.type == "cuda" else "wall clock on the CPU, warm caches"
     notes = tuple(dict.fromkeys(note for plan in plans for note in plan.notes))
-    peak = peak_memory(call.device, lambda: run_all(run_step))
+    peak = clock.peak_mb(lambda _: run_all(run_step))
     return Timings(plans[0].graph, tuple(stages), whole, how, peak, notes)
 
 
 def passes(call: Call, backward: bool) -> tuple[list[Plan], Callable]:
-    """(the plans of a call, a function that runs them all with an observer)."""
+    """(the plans of a call, a function of an observer, and of what makes the buffers, that runs them all and returns
+    their results)."""
     inputs = call.contiguous
     if not backward:
         plan = call.forward_plan()
-        return [plan], lambda observe: execute(plan, inputs, call.params, call.seqs, observe)
+        return [plan], lambda observe, make=torch.empty: execute(plan, inputs, call.params, call.seqs, observe, make)
     joint = call.joint(call.trainable(), call.wanted)
     forward, back = call.forward_plan(joint), call.backward_plan(joint)
     cotangents = make_cotangents(joint, call.sizes, call.io, call.device)
 
-    def run_all(observe) -> None:
-        results = execute(forward, inputs, call.params, call.seqs, observe)
+    def run_all(observe, make=torch.empty) -> dict[str, torch.Tensor | None]:
+        results = execute(forward, inputs, call.params, call.seqs, observe, make)
         kept = {name: results[name] for name in joint.kept}
-        execute(back, {**inputs, **cotangents, **kept}, call.params, call.seqs, observe)
+        gradients = execute(back, {**inputs, **cotangents, **kept}, call.params, call.seqs, observe, make)
+        return results | {f"d_{name}": x for name, x in gradients.items()}
 
     return [forward, back], run_all
 
@@ -130,68 +117,3 @@ def moved_bytes(plan: Plan, step: Step) -> int:
     moved = [plan.graph.values[name] for name in (*step.node.inputs.values(), *over) if name]
     read = sum(bytes_of(buffer_of(value, sizes, plan.io)) for value in moved)
     return read + sum(bytes_of(b) for b in step.outputs.values() if b)
-
-
-def summary(samples: list[float]) -> Timing:
-    if len(samples) < 2:
-        return Timing(samples[0], samples[0], samples[0], len(samples))
-    cuts = statistics.quantiles(samples, n=5, method="inclusive")
-    return Timing(statistics.median(samples), cuts[0], cuts[-1], len(samples))
-
-
-def wall_clock(run: Callable[[], object]) -> Timing:
-    samples, began = [], time.perf_counter()
-    for _ in range(WARMUP):
-        run()
-        if time.perf_counter() - began > SECONDS:
-            break
-    began = time.perf_counter()
-    while len(samples) < LEAST or (len(samples) < MOST and time.perf_counter() - began < SECONDS):
-        start = time.perf_counter()
-        run()
-        samples.append((time.perf_counter() - start) * 1e3)
-        if time.perf_counter() - began > 8 * SECONDS:
-            break
-    return summary(samples)
-
-
-def cuda_clock(device: torch.device) -> Callable[[Callable[[], object]], Timing]:
-    cache = torch.empty(CACHE_BYTES, dtype=torch.int8, device=device)
-
-    def clock(run: Callable[[], object]) -> Timing:
-        with torch.cuda.device(device):
-            for _ in range(WARMUP):
-                run()
-            runs = max(LEAST, min(MOST, int(SECONDS / max(once(run), 1e-5))))
-            pairs = []
-            for _ in range(runs):
-                start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-                cache.zero_()
-                start.record()
-                run()
-                end.record()
-                pairs.append((start, end))
-            torch.cuda.synchronize()
-        return summary([start.elapsed_time(end) for start, end in pairs])
-
-    return clock
-
-
-def once(run: Callable[[], object]) -> float:
-    torch.cuda.synchronize()
-    began = time.perf_counter()
-    run()
-    torch.cuda.synchronize()
-    return time.perf_counter() - began
-
-
-def peak_memory(device: torch.device, run: Callable[[], object]) -> float | None:
-    """MB above what was allocated before the call, inputs not counted; None where it cannot be read."""
-    if device.type != "cuda":
-        return None
-    torch.cuda.synchronize(device)
-    before = torch.cuda.memory_allocated(device)
-    torch.cuda.reset_peak_memory_stats(device)
-    run()
-    torch.cuda.synchronize(device)
-    return (torch.cuda.max_memory_allocated(device) - before) / 1e6

@@ -1,0 +1,87 @@
+"""What is measured: an op at one workload, and input tensors for it that take turns."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+
+from ..calling.function import Call, Op
+from ..graphs.sizes import complete
+from ..planning.dtypes import name_of
+from ..planning.plan import buffer_of, bytes_of
+from ..verification.generate import make_cotangents, make_inputs
+from ..verification.head_subset import free_bytes
+from .record import Workload
+
+SETS = 3
+"""Input tensors that take turns, so that no run finds those of the one before it at the same address."""
+SHARE = 4
+"""Of the free memory, one part in so many for what all the sets and their intermediate values take."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """op: in its mode, with its fixed axes set. sizes: of every axis. asked: the axes that the user gave. name: of a
+    named workload whose sizes these are."""
+
+    op: Op
+    name: str | None
+    sizes: Mapping[str, int]
+    asked: frozenset[str]
+    seqlens: tuple[int, ...] | None
+    io: torch.dtype
+    device: torch.device
+    backward: bool
+    seed: int = 0
+
+    @property
+    def title(self) -> str:
+        axes = " ".join(f"{axis}{size}" for axis, size in self.sizes.items() if axis not in ("N", "NT"))
+        packed = f" packed in {len(self.seqlens)}" if self.seqlens else ""
+        way = " forward and backward" if self.backward else ""
+        return f"{self.op.spec.name} {name_of(self.io)} {axes}{packed}{way}"
+
+    def at(self, tokens: int) -> "Case":
+        """The same with fewer tokens, of a plain batch."""
+        sizes = {axis: size for axis, size in self.sizes.items() if axis not in ("N", "NT")}
+        return replace(self, sizes=complete(self.op.whole, sizes | {"T": tokens}))
+
+
+@dataclass(frozen=True)
+class InputSet:
+    """One set of tensors. call: of ours on them, bound. inputs: by name; those of trainable require gradients.
+    cotangents: output -> the gradient that flows into it."""
+
+    call: Call
+    inputs: Mapping[str, torch.Tensor | None]
+    trainable: tuple[str, ...] = ()
+    cotangents: Mapping[str, torch.Tensor] | None = None
+
+
+def input_set(case: Case, number: int = 0) -> InputSet:
+    inputs = make_inputs(case.op.whole, case.sizes, case.io, case.device, case.seed + number)
+    call = case.op.bind(inputs, seqlens=case.seqlens)
+    if not case.backward:
+        return InputSet(call, inputs)
+    trainable = call.trainable()
+    joint = call.joint(trainable, call.wanted)
+    made = make_cotangents(joint, call.sizes, call.io, call.device, case.seed + number)
+    leaves = {name: x.detach().requires_grad_() if name in trainable else x for name, x in inputs.items()}
+    cotangents = {output: made[value] for output, value in joint.cotangents.items()}
+    return InputSet(call, leaves, tuple(trainable), cotangents)
+
+
+def input_sets(case: Case) -> list[InputSet]:
+    """As many as memory allows, SETS at most; one always."""
+    first = input_set(case)
+    graph = first.call.joint(first.trainable, first.call.wanted) if case.backward else first.call.graph
+    one = sum(bytes_of(buffer_of(value, first.call.sizes, case.io)) for value in graph.values.values())
+    count = max(1, min(SETS, free_bytes(case.device) // SHARE // max(one, 1)))
+    return [first, *(input_set(case, number) for number in range(1, count))]
+
+
+def workload_of(case: Case, call: Call) -> Workload:
+    """call: what the case's tensors are bound to, with every axis and the mode that was taken."""
+    lengths = call.packing.on_host() if call.packing else None
+    mode = "chunk" if case.backward else call.mode
+    return Workload(case.name, dict(call.sizes), name_of(call.io), mode, lengths, case.backward)

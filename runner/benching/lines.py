@@ -1,0 +1,47 @@
+"""The records of one case: what they all have in common, and how it stands for one that could not be measured."""
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+
+from ..planning.dtypes import name_of
+from ..reporting.clocks import Timing
+from .case import Case
+from .gate import NO_GATE, Gate
+from .machine import Machine, code_of
+from .record import EAGER, END_TO_END, FIRST_CALL, STAGE_INSIDE, Clock, Record, What, Workload
+
+TOLD = {"uses": "", "phase": "", "ran": (), "source": None}
+"""Fields of What that only some records have."""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """gate, code: as in Record."""
+
+    case: Case
+    machine: Machine
+    workload: Workload
+    gate: Gate
+    code: str
+
+    def record(self, stage: str, implementation: str, scope: str, timing: Timing | None, **more) -> Record:
+        """more: fields of What and of Record, by name."""
+        told = {name: more.pop(name, usual) for name, usual in TOLD.items()}
+        what = What(self.case.op.spec.name, stage, implementation=implementation, code=self.code, **told)
+        now = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        at, facts = self.clock(scope), self.machine.facts
+        return Record(what, self.workload, at, timing, facts, self.machine.id, now, gate=self.gate.words, **more)
+
+    def clock(self, scope: str) -> Clock:
+        clock = self.machine.clock
+        if scope == FIRST_CALL:
+            return Clock(scope, "wall clock", "as they were")
+        return Clock(scope, clock.timer, "as the step before left it" if scope == STAGE_INSIDE else clock.l2)
+
+
+def not_measured(case: Case, machine: Machine, gated: bool, why: str) -> Record:
+    """The row of a case that could not be measured: out of memory, say. Back end and mode are what was asked for."""
+    workload = Workload(case.name, dict(case.sizes), name_of(case.io), case.op.mode, case.seqlens, case.backward)
+    gate = Gate("not verified: the case could not be measured") if gated else NO_GATE
+    lines = Lines(case, machine, workload, gate, code_of(case.op))
+    return lines.record(END_TO_END, f"chunkwise {case.op.backend}", EAGER, None, why=why)

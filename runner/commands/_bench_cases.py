@@ -1,0 +1,99 @@
+"""The cases that a command line of bench means: pipelines x dtypes x modes x workloads x points of the sweeps."""
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+
+from ..benching.case import Case
+from ..benching.peers import names
+from ..calling.function import load
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..graphs.sizes import complete
+from ..graphs.wire import did_you_mean
+from ..planning.dtypes import IO_DTYPES
+from ..rewriting.recurrent import MODES
+from ._options import fixed_axes, input_sizes, read_axes, read_budget, read_seqlens, usual_workload, workload
+from ._subject import pick_device, refuse_recurrent_gradients
+
+MOST_POINTS = 200
+SIZE = r"([0-9]{1,9})(k?)"
+SWEEP_HELP = "write T=1k..64k*2 (each twice the one before), T=64..256+64 (each 64 more), or H=16,96"
+
+
+def bench_cases(args) -> list[Case]:
+    """Everything is read and checked before anything is measured. Raises ChunkwiseError."""
+    device, seqlens, budget = pick_device(args), read_seqlens(args.seqlens), read_budget(args)
+    modes, workloads = chosen("--mode", args.mode, MODES), args.workload.split(",") if args.workload else [None]
+    for mode in modes:
+        refuse_recurrent_gradients(mode, args.backward)
+    cases = []
+    for name, dtype, mode in itertools.product(args.pipelines, dtypes(args, device), modes):
+        op = load(name, backend=args.backend, stages=args.stages, memory_budget=budget, mode=mode)
+        for base, point in itertools.product(workloads, sweep_points(args.sweep)):
+            axes = read_axes(args.axes) | point
+            here = fixed_axes(op, axes)
+            option = "--axes and --sweep" if point else "--axes"
+            sizes = input_sizes(here.whole, workload(base, device.type), axes, seqlens, option)
+            sizes = complete(here.whole, sizes, len(seqlens) if seqlens is not None else None)
+            known = None if axes or seqlens else (base or usual_workload(device.type))
+            cases.append(Case(here, known, sizes, frozenset(axes), seqlens, dtype, device, args.backward, args.seed))
+    if len(cases) > MOST_POINTS:
+        message = f"that makes {len(cases)} cases, and {MOST_POINTS} is the most"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="split the sweep, or take larger steps"))
+    return cases
+
+
+def dtypes(args, device: torch.device) -> list[torch.dtype]:
+    usual = "bf16" if device.type == "cuda" else "fp32"
+    return [IO_DTYPES[name] for name in chosen("--dtype", args.dtype or usual, IO_DTYPES)]
+
+
+def peers(text: str | None) -> list[str]:
+    return chosen("--vs", text, names()) if text else []
+
+
+def chosen(option: str, text: str, known) -> list[str]:
+    """Names with commas between, each once."""
+    found = list(dict.fromkeys(part.strip() for part in text.split(",")))
+    for name in found:
+        if name not in known:
+            help = did_you_mean(name, known) or f"{option} takes {', '.join(known)}, with commas between"
+            raise ChunkwiseError(Diagnostic(codes.USAGE, f"{option}: there is no {name!r}", help=help))
+    return found
+
+
+def sweep_points(sweeps: Sequence[str]) -> Iterator[Mapping[str, int]]:
+    """Every combination of the sizes of all sweeps; one empty point without any."""
+    axes = [read_sweep(text) for text in sweeps]
+    twice = [name for at, (name, _) in enumerate(axes) if name in dict(axes[:at])]
+    if twice:
+        raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"--sweep gives {twice[0]} twice", help=SWEEP_HELP))
+    for sizes in itertools.product(*(sizes for _, sizes in axes)):
+        yield {name: size for (name, _), size in zip(axes, sizes)}
+
+
+def read_sweep(text: str) -> tuple[str, list[int]]:
+    """``T=1k..64k*2``, ``T=64..256+64`` or ``H=16,96``: the axis and its sizes."""
+    axis, _, rest = (part.strip() for part in text.partition("="))
+    steps = re.fullmatch(rf"{SIZE}\.\.{SIZE}([*+]){SIZE}", rest)
+    listed = re.fullmatch(rf"{SIZE}(,{SIZE})*", rest)
+    if not re.fullmatch(r"\w+", axis) or not (steps or listed):
+        message = f"--sweep {text!r:.60} is not an axis and its sizes"
+        raise ChunkwiseError(Diagnostic(codes.BAD_AXES, message, help=SWEEP_HELP))
+    if listed:
+        return axis, list(dict.fromkeys(number(*re.fullmatch(SIZE, part).groups()) for part in rest.split(",")))
+    low, high, step = (number(steps[at], steps[at + 1]) for at in (1, 3, 6))
+    if low > high or (step < 2 and steps[5] == "*") or step < 1 or (low == 0 and steps[5] == "*"):
+        message = f"--sweep {text}: it never gets from {low} to {high}"
+        raise ChunkwiseError(Diagnostic(codes.BAD_AXES, message, help=SWEEP_HELP))
+    found = [low]
+    while (size := found[-1] * step if steps[5] == "*" else found[-1] + step) <= high and len(found) <= MOST_POINTS:
+        found.append(size)
+    return axis, found
+
+
+def number(digits: str, k: str) -> int:
+    return int(digits) * (1024 if k else 1)

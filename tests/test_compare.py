@@ -1,0 +1,121 @@
+"""``chunkwise compare``: a slowed stage is found, by name and in every scope that it is in; noise is not."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from support.bench_files import PIPELINE, SIZES, STAGE, quick  # noqa: F401
+from support.records import FULL
+
+from chunkwise.runner.benching.record import line
+from chunkwise.runner.main import main
+from chunkwise.runner.reporting.clocks import Timing
+
+SLEEPS = STAGE.replace("    return {\"y\"", "    time.sleep(0.004)\n    return {\"y\"")
+SLOWED = SLEEPS.replace("0.004", "0.03")
+SAME = SLEEPS.replace("2 * x", "1 * x").replace("2 * d_y", "1 * d_y")
+TWO = PIPELINE.replace("in: {x: x}}", "in: {x: x}}, two: {use: same, in: {x: one.y}}").replace("y: one.y", "y: two.y")
+
+
+@pytest.fixture
+def chunkwise(tmp_path, monkeypatch, capsys, quick):  # noqa: F811
+    """(exit code, stdout, stderr) of a command line, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*argv):
+        code = main([*argv])
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def measured(chunkwise, name, text, **stages):
+    """Bench a pipeline with these stages; where its records went."""
+    Path(f"{name}.yaml").write_text(text)
+    Path(name).mkdir()
+    for stage, source in stages.items():
+        Path(name, f"{stage}.py").write_text(source)
+    options = ("--stages", name, "--axes", SIZES, "--device", "cpu", "--out", f"out/{name}")
+    assert chunkwise("bench", f"{name}.yaml", *options)[0] == 0
+    return f"out/{name}"
+
+
+def lines_of(out):
+    return [line.rstrip() for line in out.splitlines() if line.strip()]
+
+
+def verdicts(out):
+    rows = json.loads(out)["rows"]
+    return {(row["stage"], row["scope"]): row["verdict"] for row in rows}
+
+
+def test_a_slowed_copy_of_a_stage_is_found(chunkwise):
+    before = measured(chunkwise, "before", TWO, twice=SLEEPS, same=SAME)
+    after = measured(chunkwise, "after", TWO, twice=SLOWED, same=SAME)
+    code, out, err = chunkwise("compare", before, after, "--fail-above", "50")
+    said = re.findall(r"error\[CW807\]: op, ([\w ]+) \(chunkwise reference, [\w ]+\) is slower by", err)
+    assert code == 1 and said == ["one", "one", "sum of stages", "sum of stages", "end to end"]
+    assert "after.yaml:5" in err and any(row.split()[0] == "one" and row.endswith("slower") for row in lines_of(out))
+    code, out, _ = chunkwise("compare", before, after, "--json")
+    found = verdicts(out)
+    assert code == 0 and found["one", "stage alone"] == found["one", "stage inside"] == "slower"
+    code, out, _ = chunkwise("compare", after, before, "--fail-above", "50", "--json")
+    assert code == 0 and verdicts(out)["one", "stage alone"] == "faster"
+    assert chunkwise("compare", before, before, "--fail-above", "0")[0] == 0
+
+
+def written(name, *records):
+    Path(name).write_text("".join(map(line, records)))
+    return name
+
+
+def at(ms, **what):
+    return replace(FULL, timing=Timing(ms, 0.99 * ms, 1.01 * ms, 50, 0.5), what=replace(FULL.what, **what))
+
+
+@pytest.mark.parametrize("ms, limit, code", [(1.04, "5", 0), (1.06, "5", 1), (1.5, None, 0), (0.5, "0", 0)])
+def test_only_what_is_slower_by_more_than_allowed_fails(chunkwise, ms, limit, code):
+    files = written("a.jsonl", at(1.0)), written("b.jsonl", at(ms))
+    assert chunkwise("compare", *files, *(["--fail-above", limit] if limit else []))[0] == code
+
+
+def test_two_implementations_of_one_file(chunkwise):
+    name = written("a.jsonl", at(1.0), at(0.5, implementation="chunkwise fused"), at(2.0, stage="out"))
+    code, out, _ = chunkwise("compare", name, "--implementations", "chunkwise triton", "chunkwise fused", "--json")
+    (row,) = json.loads(out)["rows"]
+    assert (row["stage"], row["verdict"], row["implementation"]) == (
+        "scan", "faster", ["chunkwise triton", "chunkwise fused"],
+    )  # fmt: skip
+
+
+def test_two_pipelines_by_their_graphs_and_their_records(chunkwise):
+    """What both have is paired by what it computes; what one alone has is said to be missing."""
+    scan, out = at(1.0, pipeline="simple_gla"), at(1.0, pipeline="simple_gla", stage="out", uses="chunk_o")
+    records = [scan, out, at(2.0, pipeline="gated_delta"), at(1.0, pipeline="gated_delta", stage="solve")]
+    Path("out/bench").mkdir(parents=True)
+    written("out/bench/records.jsonl", *records)
+    code, text, _ = chunkwise("compare", "simple_gla", "gated_delta")
+    assert code == 0 and "~ scan use  chunk_h -> chunk_delta_h" in text
+    rows = {row.split()[0]: row.split() for row in text.splitlines() if " stage alone " in row}
+    assert rows["scan"][-1] == "slower" and rows["solve"][-1] == "before" and rows["out"][-1] == "now"
+
+
+def test_another_machine_is_said(chunkwise):
+    other = replace(at(1.0), environment={"gpu": "H100", "cpu_threads": 2})
+    _, out, _ = chunkwise("compare", written("a.jsonl", at(1.0)), written("b.jsonl", other))
+    assert "note: the two were measured with different gpu: H200 and H100" in out
+
+
+@pytest.mark.parametrize("argv, code, words", [
+    (["a.jsonl"], "CW601", "two files"), (["no.jsonl", "a.jsonl"], "CW101", "cannot read no.jsonl"),
+    (["a.jsonl", "a.jsonl", "--implementations", "x", "y"], "CW601", "inside one file"),
+    (["a.jsonl", "--implementations", "x", "y"], "CW601", "no record is of 'x'"),
+    (["a.jsonl", "a.jsonl", "--fail-above", "-3"], "CW601", "no percentage"),
+    (["simple_gla", "gla", "--records", "a.jsonl"], "CW601", "has no record of simple_gla"),
+])  # fmt: skip
+def test_what_cannot_be_compared_is_refused(chunkwise, argv, code, words):
+    written("a.jsonl", at(1.0))
+    exit, _, err = chunkwise("compare", *argv)
+    assert exit == 2 and code in err and words in err

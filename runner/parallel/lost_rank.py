@@ -1,0 +1,23 @@
+"""A collective that fails because another rank is gone: one message that says where this one waited."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+
+
+@contextmanager
+def meeting(what: str, rank: int, ranks: int) -> Iterator[None]:
+    """Around what needs every rank; PyTorch raises RuntimeError when one has died, or when the timeout is over."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise ChunkwiseError(lost(what, rank, ranks, error)) from error
+
+
+def lost(what: str, rank: int, ranks: int, error: RuntimeError) -> Diagnostic:
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    message = f"rank {rank} of {ranks} waited for the others in {what}, and one of them is gone: {first:.160}"
+    help = "what the other rank printed last says why; a rank that is only slow needs a longer timeout for its group"
+    return Diagnostic(codes.RANK_LOST, message, help=help)

@@ -69,7 +69,7 @@ OF_CALLS = {
         "Context parallel cuts sequences across ranks. What crosses a cut is a scan's state, through the map that the "
         "scan's file names by SEGMENT; a stage that holds something of each sequence and names none cannot be cut, nor "
         "can a pipeline without a scan.",
-        "chunkwise run qwen3_next_gdn --context-parallel      # a short convolution reads rows of the rank before",
+        "chunkwise run gla_serial --context-parallel      # the teaching form: its scan names no segment stage",
         "Cut a pipeline of the chunked form, with the stages before it outside; or write the stage that gives the map.",
     ),
     codes.RANKS_DIFFER: (

@@ -59,7 +59,7 @@ class ParallelOp:
         refuse_transforms(self.op.spec.name, given.values())
         call, cut = self.bind(given, cu_seqlens, seqlens, rows, outputs)
         results = differentiable(call) if needs_autograd(call.tensors.values()) else call.run()
-        whole = {name: whole_states(x, cut) if self.is_state(name) else x for name, x in results.items()}
+        whole = {name: whole_states(x, cut, cut.ends) if self.is_state(name) else x for name, x in results.items()}
         return self.op.result(**{name: whole.get(name) for name in self.op.spec.outputs})
 
     def is_state(self, output: str) -> bool:
@@ -97,7 +97,7 @@ class ParallelOp:
             if len(x) != cut.total:
                 message = f"{name} has {len(x)} states, and the sequences of all ranks are {cut.total}"
                 raise ChunkwiseError(Diagnostic(codes.TENSOR, message, help="states are whole, on every rank"))
-        here = {name: states_here(x, cut) for name, x in states.items()}
+        here = {name: states_here(x, cut, cut.begins) for name, x in states.items()}
         return self.op.bind({**given, **here}, None, cut.lengths, outputs), cut, lengths, rows
 
     def checked_rows(self, rows: Sequence[int] | None, lengths: tuple[int, ...], sizes: Mapping) -> tuple[int, ...]:

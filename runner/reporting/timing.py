@@ -18,6 +18,7 @@ from ..planning.execute import execute, run_step
 from ..planning.plan import Plan, Step, buffer_of, bytes_of
 from ..verification.generate import make_cotangents
 
+Clock = Callable[[Callable[[], object]], "Timing"]
 CACHE_BYTES = 256 * 2**20
 WARMUP, LEAST, MOST, SECONDS = 2, 5, 50, 0.25
 
@@ -76,12 +77,15 @@ class Timings:
         return 100 * stage.timing.median_ms / total if total else 0.0
 
 
-def time_call(call: Call, backward: bool = False, progress: Callable[[str], None] = str) -> Timings:
+def time_call(
+    call: Call, backward: bool = False, progress: Callable[[str], None] = str, clock: Clock | None = None
+) -> Timings:
     """Warm up, then time every stage on the values that the pipeline really hands it, then the whole op.
 
     backward: the forward pass with what it keeps, the rebuild and the backward pass, for random cotangents.
+    clock: where every rank must run a thing equally often (parallel/rank_clock.py).
     """
-    clock = cuda_clock(call.device) if call.device.type == "cuda" else wall_clock
+    clock = clock or (cuda_clock(call.device) if call.device.type == "cuda" else wall_clock)
     plans, run_all = passes(call, backward)
     stages: list[StageTiming] = []
 
@@ -124,7 +128,11 @@ def stage_timing(plan: Plan, step: Step, timing: Timing) -> StageTiming:
 
 
 def moved_bytes(plan: Plan, step: Step) -> int:
-    """Each input read once, each output written once; of states in slots, those of this call's sequences."""
+    """Each input read once, each output written once; of states in slots, those of this call's sequences; of what all
+    ranks send, what the others do."""
+    if step.node.stage.transport:
+        ranks = plan.sizes["RANKS"]
+        return sum(bytes_of(b) for b in step.outputs.values() if b) * (ranks - 1) // ranks
     sizes = {**plan.sizes, "SLOTS": min(plan.sizes.get("N", 0), plan.sizes.get("SLOTS", 0))}
     over = [name for name in step.node.outputs.values() if name in plan.graph.mutated]
     moved = [plan.graph.values[name] for name in (*step.node.inputs.values(), *over) if name]

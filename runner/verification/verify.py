@@ -54,12 +54,14 @@ def verify(
     seed=0,
     expected: Mapping[str, torch.Tensor] | None = None,
     cotangents: Mapping[str, torch.Tensor] | None = None,
+    made_by: str = "file",
     progress: Progress = str,
 ) -> Verification:
     """Check every stage and the op on these inputs (see generate.make_inputs for generated ones).
 
     backward: gradients too, of every floating-point input, for the cotangents given and random ones for the other
-    outputs. expected: outputs and gradients (``d_<input>``) of another implementation, to compare with as well.
+    outputs. expected: outputs and gradients (``d_<input>``) of another implementation, to compare with as well;
+    made_by: what that is called in the rows.
     """
     call = op.bind({**inputs, **(params or {})}, cu_seqlens, seqlens)
     whole = make_subject(call, case, backward, seed, cotangents or {})
@@ -75,7 +77,8 @@ def verify(
     staged = {name: exact[value] for name, value in result_values(subject).items()}
     del exact
     progress("verify the op")
-    rows += check_op(subject, whole, heads, noise, staged, comparable(subject, expected or {}, cotangents or {}))
+    held = comparable(subject, expected or {}, cotangents or {})
+    rows += check_op(subject, whole, heads, noise, staged, held, made_by)
     lengths, found = call.packing.on_host() if call.packing else None, failure(subject, rows)
     return Verification(call.graph.name, call.sizes, call.io, call.backend, case, tuple(rows), heads, lengths, found)
 
@@ -193,7 +196,7 @@ def result_values(subject: Subject) -> dict[str, str]:
 
 
 def check_op(
-    subject: Subject, whole: Subject, heads, noise: float, staged: Mapping, expected: Mapping[str, torch.Tensor]
+    subject: Subject, whole: Subject, heads, noise: float, staged: Mapping, expected: Mapping, made_by: str
 ) -> list[Row]:
     """The whole op, forward and, where the subject has a backward pass, every gradient; then what was expected, as one
     more implementation, and the op against it. staged: results of the float64 references."""
@@ -219,8 +222,8 @@ def check_op(
     rows += [judged("op", name, call.backend, against, got[name], right) for name, right in truth.items()]
     for name, x in expected.items():
         check_shape(f"expected.{name}", x, truth[name].shape)
-        rows.append(judged("file", name, "file", against, x, truth[name]))
-        rows.append(judged("file", name, call.backend, "file", got[name], x.double()))
+        rows.append(judged("file", name, made_by, against, x, truth[name]))
+        rows.append(judged("file", name, call.backend, made_by, got[name], x.double()))
     return rows
 
 

@@ -79,7 +79,8 @@ def run_group(args, op) -> Outcome:
         torch.cuda.set_device(device)
     mine = not dist.is_initialized()
     if mine:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+        cuda = device.type == "cuda"
+        dist.init_process_group("nccl" if cuda else "gloo", device_id=device if cuda else None)
     try:
         return run_cut(args, ParallelOp(op), device)
     finally:

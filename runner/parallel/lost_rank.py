@@ -1,4 +1,8 @@
-"""A collective that fails because another rank is gone: one message that says where this one waited."""
+"""A collective that fails because another rank is gone: one message that says where this one waited.
+
+Over gloo, and wherever the host waits, PyTorch raises here. Over NCCL the device waits: there PyTorch's watchdog ends
+the process at the group's timeout, in its own words; TORCH_NCCL_BLOCKING_WAIT=1 makes the host wait, which costs time.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,11 +1,13 @@
 """Sequences cut across ranks: outputs, states and gradients are those of one process, and what goes wrong is said."""
 
 import contextlib
+import importlib.util
 import io
 import os
 import tempfile
 import time
 from itertools import product
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,6 +21,7 @@ from chunkwise.runner.parallel.cut import even_rows, packed_cut, ranks_of
 from chunkwise.runner.parallel.verify_ranks import cut_rows, together
 from chunkwise.runner.verification.generate import make_cotangents, make_inputs
 
+ROOT = Path(__file__).resolve().parents[1]
 PIPELINES = ["gated_delta", "delta_rule", "simple_gla", "retention", "lightning", "gla", "kda", "mamba2"]
 SCANS = ["gated_delta", "simple_gla", "gla", "kda"]
 """One pipeline for each of the four scans."""
@@ -146,8 +149,18 @@ def command(rank, size):
     return code, text.getvalue()
 
 
+def example(rank, size):
+    """examples/context_parallel/train.py: two layers under FSDP and checkpoint, cut and alone."""
+    spec = importlib.util.spec_from_file_location("train", ROOT / "examples" / "context_parallel" / "train.py")
+    train = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(train)
+    cut, alone = (train.train(3, *each, torch.device("cpu")) for each in ((rank, size, True), (0, 1, False)))
+    return max(abs(here - there) / there for here, there in zip(cut, alone)), train.CLOSE, alone[0] - alone[-1]
+
+
 def many(rank, size):
-    return {check.__name__: check(rank, size) for check in (autograd_and_modes, nothing_leaks, refused, command)}
+    checks = (autograd_and_modes, nothing_leaks, refused, command, example)
+    return {check.__name__: check(rank, size) for check in checks}
 
 
 def refused(rank, size):
@@ -213,6 +226,11 @@ def test_the_command_on_two_ranks(both):
     for words in ("scan.gather", "all_gather", "gloo", "merge_cotangents", "MB from other ranks", "verified:"):
         assert words in text, text
     assert "2 ranks together: 8 outputs and gradients within budget of the definition" in text, text
+
+
+def test_a_model_trains_as_on_one_process(both):
+    for off, close, learned in (found["example"] for found in both):
+        assert off <= close and learned > 0.1
 
 
 def dies(rank, size):

@@ -228,7 +228,7 @@ def test_the_command_on_two_ranks(both):
     assert "2 ranks together: 8 outputs and gradients within budget of the definition" in text, text
 
 
-def test_a_model_trains_as_on_one_process(both):
+def test_a_model_trains_the_same(both):
     for off, close, learned in (found["example"] for found in both):
         assert off <= close and learned > 0.1
 

@@ -15,24 +15,22 @@ from .lost_rank import meeting
 
 @dataclass(frozen=True)
 class Ranks:
-    """A process group as the rewrite sees it. rank: this one's place in it. members: global ranks, in order."""
+    """A process group as the rewrite sees it; None where a graph is planned and not run. rank: this one's place in it.
+    members: global ranks, in order. transport: its back end, gloo or nccl."""
 
-    group: dist.ProcessGroup
+    group: dist.ProcessGroup | None
     rank: int
     members: tuple[int, ...]
+    transport: str
 
     @property
     def size(self) -> int:
         return len(self.members)
 
-    @property
-    def transport(self) -> str:
-        """gloo, nccl."""
-        return dist.get_backend(self.group)
-
 
 def ranks_of(group: dist.ProcessGroup) -> Ranks:
-    return Ranks(group, dist.get_rank(group), tuple(dist.get_process_group_ranks(group)))
+    members = tuple(dist.get_process_group_ranks(group))
+    return Ranks(group, dist.get_rank(group), members, dist.get_backend(group))
 
 
 def gather_stage(id: str, values: Mapping[str, Value], ranks: Ranks, last: bool) -> Stage:

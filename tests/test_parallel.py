@@ -13,6 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from support.ranks import on_ranks
+from torch.distributed.device_mesh import init_device_mesh
 
 from chunkwise.runner import ChunkwiseError, load
 from chunkwise.runner.graphs.sizes import complete
@@ -94,9 +95,11 @@ def autograd_and_modes(rank, size):
     mine = {name: cut_rows(x, axes[name], start, own) for name, x in inputs.items()}
     d_o = cut_rows(cotangents["o"], ("B", "T"), start, own)
     budget = load("gated_delta", memory_budget=0).with_axes({"C": 16}).context_parallel()
-    cut = op.context_parallel()
+    mesh = init_device_mesh("cpu", (1, size), mesh_dim_names=("dp", "cp"))
+    cut, meshed = op.context_parallel(), op.context_parallel(mesh["cp"])
     ways = {
         "eager": lambda **given: cut(**given, seqlens=lengths),
+        "mesh": lambda **given: meshed(**given, seqlens=lengths, rows=rows),
         "cu_seqlens": lambda **given: cut(**given, cu_seqlens=torch.tensor([0, 37, 88, 128])),
         "budget": lambda **given: budget(**given, seqlens=lengths),
         "checkpoint": lambda **given: torch.utils.checkpoint.checkpoint(
@@ -184,6 +187,9 @@ def refused(rank, size):
     heard("gradients", lambda: op.context_parallel()(**leaf, seqlens=(8, 8)))
     heard("states", lambda: cut(**{**mine, "initial_state": mine["initial_state"][:1]}, seqlens=(8, 8)))
     heard("uneven", lambda: cut(**mine, seqlens=(8, 7)))
+    heard("mesh", lambda: op.context_parallel(init_device_mesh("cpu", (1, size), mesh_dim_names=("dp", "cp"))))
+    many = [0] * 200 + [16 - rank, rank]
+    heard("long", lambda: op.context_parallel()(**{**mine, "initial_state": None}, seqlens=many, rows=(8, 8)))
     heard("serial", lambda: load("gla_serial").context_parallel())
     return says
 
@@ -197,7 +203,7 @@ def both():
 
 def test_as_a_model_calls_it(both):
     for found in both:
-        assert len(found["autograd_and_modes"]) == 6
+        assert len(found["autograd_and_modes"]) == 7
         assert {way: off for way, off in found["autograd_and_modes"].items() if not off[0] <= CLOSE} == {}
 
 
@@ -214,6 +220,8 @@ def test_ranks_that_differ_are_refused_on_every_rank(both):
         assert said["pipeline"].startswith(agreed + "pipeline: rank 0 has gated_delta ")
         assert said["gradients"] == agreed + "gradients: rank 0 has (), rank 1 has ('q',)"
         assert said["states"] == "CW604: initial_state has 1 states, and the sequences of all ranks are 2"
+        assert said["mesh"] == "CW601: sequences are cut along one dimension of a mesh, and this one has 2"
+        assert said["long"].startswith(agreed + "lengths: rank 0 has ..., 0, 0") and "0, 15, 1)" in said["long"]
         assert said["serial"].startswith("CW621: scan (gla_chunk_scan) holds a state of each sequence")
     assert first["rows"] == "CW622: rank 1 of 2 refuses its call: v [B T HV V] has T = 7, q has 8"
     assert second["rows"] == "CW604: v [B T HV V] has T = 7, q has 8"
@@ -268,6 +276,7 @@ def stays_away(rank, size):
 def test_a_rank_that_does_not_come_is_waited_for_no_longer_than_the_timeout():
     seconds, text = on_ranks(2, stays_away, timeout=1)[0]
     assert seconds < 3 and text.startswith("error[CW711]: rank 0 of 2 waited for the others in the question whether ")
+    assert "same call (no answer of rank 1), and one of them is gone" in text
 
 
 def test_without_a_process_group():

@@ -34,6 +34,7 @@ def run_ranks(args) -> Outcome:
     """Every rank runs it; rank 0 prints. What is refused is refused on all alike, and rank 0 says it."""
     try:
         op = cut_op(args)
+        out_folder(args.out, op.spec.name)
         require_ranks()
         outcome = run_group(args, op)
     except ChunkwiseError as error:

@@ -6,6 +6,8 @@ taken for a collective of the call, and a rank that refuses its call can still s
 
 import json
 from collections.abc import Hashable, Mapping
+from contextlib import suppress
+from os.path import commonprefix
 
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
@@ -14,7 +16,7 @@ from ..calling.least_recent import LeastRecent
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from .gather_stage import Ranks
-from .lost_rank import meeting
+from .lost_rank import lost
 
 Facts = Mapping[str, Hashable]
 
@@ -43,12 +45,22 @@ class Agreement:
     def ask(self, facts: Facts) -> bool:
         self.say({name: str(fact) for name, fact in facts.items()})
         keys = [f"{self.asked}/{rank}" for rank in range(self.ranks.size)]
-        with meeting("the question whether all mean the same call", self.ranks.rank, self.ranks.size):
+        try:
             self.store.wait(keys, self.store.timeout)
             said = [json.loads(self.store.get(key)) for key in keys]
+        except RuntimeError as error:
+            what = f"the question whether all mean the same call{self.silent(keys)}"
+            raise ChunkwiseError(lost(what, self.ranks.rank, self.ranks.size, error)) from error
         if found := difference(said):
             raise ChunkwiseError(found)
         return True
+
+    def silent(self, keys: list[str]) -> str:
+        """Who did not come, as far as the store is still there to say it. A rank with another mesh asks elsewhere."""
+        with suppress(RuntimeError):
+            ranks = [rank for rank, key in enumerate(keys) if not self.store.check([key])]
+            return f" (no answer of rank {', '.join(map(str, ranks))})" if ranks else ""
+        return ""
 
     def say(self, facts: Mapping[str, str]) -> None:
         self.asked += 1
@@ -63,10 +75,17 @@ def difference(said: list[dict[str, str]]) -> Diagnostic | None:
             return Diagnostic(codes.RANKS_DIFFER, message, help="every rank of the group makes the same call")
     for rank, facts in enumerate(said):
         for name, fact in facts.items():
-            if fact != (first := said[0].get(name)):
-                message = f"the ranks differ in {name}: rank 0 has {first:.200}, rank {rank} has {fact:.200}"
+            if fact != said[0].get(name):
+                first, other = where_they_part(said[0].get(name), fact)
+                message = f"the ranks differ in {name}: rank 0 has {first}, rank {rank} has {other}"
                 return Diagnostic(codes.RANKS_DIFFER, message, help="every rank of the group makes the same call")
     return None
+
+
+def where_they_part(first: str, other: str, longest: int = 120) -> tuple[str, str]:
+    """Two texts, the long ones from shortly before they differ."""
+    start = max(0, len(commonprefix([first, other])) - longest // 2)
+    return tuple(("..." if start else "") + text[start : start + longest] for text in (first, other))
 
 
 def is_ready() -> bool:

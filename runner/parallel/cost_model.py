@@ -17,7 +17,7 @@ from ..graphs.graph import Graph
 from ..graphs.sizes import complete
 from ..planning.plan import Plan, Step, make_plan
 from ..reporting.timing import moved_bytes
-from .gather_stage import Ranks
+from .gather_stage import ranks_on_paper
 from .split_graph import split_graph
 
 MERGES = ("merge_states", "merge_cotangents")
@@ -107,7 +107,7 @@ def plans(op: Op, sizes: Mapping[str, int], io: torch.dtype, ranks: int, backwar
     absent = frozenset(name for name, entry in op.spec.inputs.items() if entry.optional and "N" in entry.shape)
     graph = graph_of(op, absent, backward)
     if ranks > 1:
-        graph = split_graph(graph, op.stages, Ranks(None, 0, tuple(range(ranks)), "link"), ranks > 2)
+        graph = split_graph(graph, op.stages, ranks_on_paper(ranks), ranks > 2)
     wanted = {name: value for name, value in graph.outputs.items() if value}
     given = (*graph.kept, *graph.cotangents.values())
     cpu, kept = torch.device("cpu"), {name: name for name in graph.kept}

@@ -33,6 +33,11 @@ def ranks_of(group: dist.ProcessGroup) -> Ranks:
     return Ranks(group, dist.get_rank(group), members, dist.get_backend(group))
 
 
+def ranks_on_paper(count: int) -> Ranks:
+    """For a graph that is drawn or planned and not run: the first of so many ranks."""
+    return Ranks(None, 0, tuple(range(count)), "link")
+
+
 def gather_stage(id: str, values: Mapping[str, Value], ranks: Ranks, last: bool) -> Stage:
     """values: what is exchanged, by port; each has one row for each sequence here, of which the first LANES are sent,
     or the last."""

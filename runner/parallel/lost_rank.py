@@ -4,6 +4,7 @@ Over gloo, and wherever the host waits, PyTorch raises here. Over NCCL the devic
 the process at the group's timeout, in its own words; TORCH_NCCL_BLOCKING_WAIT=1 makes the host wait, which costs time.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -22,6 +23,7 @@ def meeting(what: str, rank: int, ranks: int) -> Iterator[None]:
 
 def lost(what: str, rank: int, ranks: int, error: RuntimeError) -> Diagnostic:
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    message = f"rank {rank} of {ranks} waited for the others in {what}, and one of them is gone: {first:.160}"
+    said = re.sub(r"^\[\S+:\d+\] ", "", first).split(". ")[0]  # without the place in PyTorch's own source
+    message = f"rank {rank} of {ranks} waited for the others in {what}, and one of them is gone: {said:.160}"
     help = "what the other rank printed last says why; a rank that is only slow needs a longer timeout for its group"
     return Diagnostic(codes.RANK_LOST, message, help=help)

@@ -17,6 +17,7 @@ from .gather_stage import Ranks, gather_stage
 
 MAPS = {"map": "maps", "decay": "decays"}
 """An output of a segment stage that is its map -> the port that takes those of all ranks."""
+PIECE = "cotangent/state/segment_start"
 FORWARD, REVERSE = "merge_states", "merge_cotangents"
 START = {"first": "_first_before", "count": "_count_before"}
 END = {"last": "_last_after", "count": "_count_after"}
@@ -115,6 +116,8 @@ class Split:
         """The cotangent of the state that a scan ends with: its own, and what the ranks after give back."""
         segment = self.place(f"{vjp.id}.segment", vjp.stage, vjp.inputs, ["d_initial_state"], vjp)
         sent = {"cotangent": segment.outputs["d_initial_state"]}
+        # what the vjp calls the gradient of an initial state is that of the piece alone
+        self.values[sent["cotangent"]] = replace(self.values[sent["cotangent"]], unit=PIECE)
         all_of = self.gather(f"{vjp.id}.gather", sent, vjp, last=False)
         given = {**self.passed[scan], **all_of, "d_final_state": vjp.inputs["d_final_state"]}
         merged = self.place(f"{vjp.id}.enter", self.stages[REVERSE], given, ["end"], vjp, END)

@@ -19,8 +19,8 @@ from chunkwise.runner import ChunkwiseError, load
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.main import main
 from chunkwise.runner.parallel.cut import even_rows, packed_cut, ranks_of
-from chunkwise.runner.parallel.gather_stage import ranks_on_paper
-from chunkwise.runner.parallel.split_graph import split_graph
+from chunkwise.runner.parallel.exchange_stage import ranks_on_paper
+from chunkwise.runner.parallel.split_graph import reach_of, split_graph
 from chunkwise.runner.parallel.verify_ranks import cut_rows, together
 from chunkwise.runner.verification.generate import make_cotangents, make_inputs
 
@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PIPELINES = ["gated_delta", "delta_rule", "simple_gla", "retention", "lightning", "gla", "kda", "mamba2"]
 SCANS = ["gated_delta", "simple_gla", "gla", "kda"]
 """One pipeline for each of the four scans."""
+REACHES = [(2, "states"), (3, "maps"), (3, "next")]
 SIZES = dict(H=1, HV=2, K=6, V=5)
 CLOSE = 1e-11
 """Of two orders of the same float64 sums, relative to the largest number."""
@@ -74,7 +75,7 @@ def compare(rank, size, cases):
 
 
 TWO = [((37, 51, 40), None)]
-THREE = [((0, 3, 70, 1, 9), (30, 0, 53)), ((60,), None)]
+THREE = [((0, 3, 70, 1, 9), (30, 0, 53)), ((60,), None), ((20, 30, 9, 37), None)]
 FOUR = [(None, (17, 0, 30, 5)), ((5, 90, 0), (20, 40, 3, 32))]
 
 
@@ -292,12 +293,12 @@ def test_the_picture_of_one_rank(ranks, maps, capsys):
     assert main(["graph", "gated_delta", "--ranks", "1"]) == 2
 
 
-@pytest.mark.parametrize("name,ranks", list(product(SCANS, (2, 3))))
-def test_every_edge_fits(name, ranks):
+@pytest.mark.parametrize("name,ranks,reach", [(name, *each) for name, each in product(SCANS, REACHES)])
+def test_every_edge_fits(name, ranks, reach):
     """The rewrite places values by hand: shape, dtype and unit are those of the ports that read them."""
     op = load(name)
-    graph = split_graph(op.trainable_graph(), op.stages, ranks_on_paper(ranks), ranks > 2)
-    placed = [id for id in graph.nodes if id.endswith((".segment", ".gather", ".enter", "scan", "scan.vjp"))]
+    graph = split_graph(op.trainable_graph(), op.stages, ranks_on_paper(ranks), reach)
+    placed = [id for id in graph.nodes if id.endswith((".segment", ".gather", ".pass", ".enter", "scan", "scan.vjp"))]
     assert len(placed) == 8
     for node in map(graph.nodes.get, placed):
         for port, name in node.inputs.items():
@@ -316,6 +317,11 @@ def test_without_a_process_group():
 def test_the_command_without_torchrun(capsys):
     assert main(["run", "gated_delta", "--context-parallel"]) == 2
     assert "torchrun --nproc-per-node 2" in capsys.readouterr().err
+
+
+def test_what_is_exchanged():
+    """Of two ranks states, of more the next one's state, unless a sequence passes through a rank: then maps."""
+    assert [reach_of(*each) for each in ((2, 2), (2, 3), (3, 3), (2, 64))] == ["states", "next", "maps", "next"]
 
 
 def test_cuts():

@@ -6,8 +6,8 @@ from argparse import ArgumentTypeError
 from ..calling.function import load
 from ..drawing.draw import FORMATS, draw
 from ..graphs.sizes import complete
-from ..parallel.gather_stage import ranks_on_paper
-from ..parallel.split_graph import split_graph
+from ..parallel.exchange_stage import ranks_on_paper
+from ..parallel.split_graph import reach_of, sizes_of, split_graph
 from ..planning.dtypes import IO_DTYPES
 from ..reporting.outcome import Outcome
 from ..reporting.write_file import write_file
@@ -48,8 +48,9 @@ def execute(args) -> Outcome:
     if args.backward:
         graph = op.trainable_graph()
     if args.ranks:
-        graph = split_graph(graph, op.stages, ranks_on_paper(args.ranks), args.ranks > 2)
-        sizes |= {"RANKS": args.ranks, "LANES": 1 if seqlens else sizes["N"]} if sizes else {}
+        reach = reach_of(args.ranks, args.ranks)
+        graph = split_graph(graph, op.stages, ranks_on_paper(args.ranks), reach)
+        sizes |= sizes_of(reach, args.ranks, 1 if seqlens else sizes["N"]) if sizes else {}
     drawing = draw(graph, args.format, sizes=sizes, io_dtype=args.dtype)
     if args.out == "-":
         return Outcome({"pipeline": graph.name, "format": drawing.format, "text": drawing.text}, [drawing.text])

@@ -15,7 +15,7 @@ from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 from ..calling.least_recent import LeastRecent
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
-from .gather_stage import Ranks
+from .exchange_stage import Ranks
 from .lost_rank import lost
 
 Facts = Mapping[str, Hashable]

@@ -17,8 +17,8 @@ from ..graphs.graph import Graph
 from ..graphs.sizes import complete
 from ..planning.plan import Plan, Step, make_plan
 from ..reporting.timing import moved_bytes
-from .gather_stage import ranks_on_paper
-from .split_graph import split_graph
+from .exchange_stage import ranks_on_paper
+from .split_graph import reach_of, sizes_of, split_graph
 
 MERGES = ("merge_states", "merge_cotangents")
 
@@ -57,8 +57,8 @@ def cost(
 ) -> Cost:
     """sizes: of the inputs' axes, T of all ranks together. factors: stage id -> how much longer than on paper."""
     rows = -(-sizes["T"] // ranks)
-    here = complete(op.whole, {**sizes, "T": rows}) | {"RANKS": ranks}
-    here["LANES"] = here["N"]
+    here = complete(op.whole, {**sizes, "T": rows})
+    here |= sizes_of(reach_of(ranks, ranks), ranks, here["N"])
     times = {"compute": 0.0, "link": 0.0, "merge": 0.0}
     sent = 0
     for plan in plans(op, here, io, ranks, backward):
@@ -107,7 +107,7 @@ def plans(op: Op, sizes: Mapping[str, int], io: torch.dtype, ranks: int, backwar
     absent = frozenset(name for name, entry in op.spec.inputs.items() if entry.optional and "N" in entry.shape)
     graph = graph_of(op, absent, backward)
     if ranks > 1:
-        graph = split_graph(graph, op.stages, ranks_on_paper(ranks), ranks > 2)
+        graph = split_graph(graph, op.stages, ranks_on_paper(ranks), reach_of(ranks, ranks))
     wanted = {name: value for name, value in graph.outputs.items() if value}
     given = (*graph.kept, *graph.cotangents.values())
     cpu, kept = torch.device("cpu"), {name: name for name in graph.kept}

@@ -18,8 +18,8 @@ from ..planning.dtypes import name_of
 from ..planning.sequences import check_agreement, host_lengths, lengths_of, refuse
 from .agreement import Agreement, is_ready
 from .cut import Cut, even_rows, packed_cut, plain_cut
-from .gather_stage import Ranks, ranks_of
-from .split_graph import cut_errors, numbers_of
+from .exchange_stage import Ranks, ranks_of
+from .split_graph import cut_errors, numbers_of, reach_of, sizes_of
 from .split_op import SplitOp
 from .states import states_here, whole_states
 
@@ -76,10 +76,10 @@ class ParallelOp:
         self.agreement.require(self.facts(call, lengths, rows))
         if cut.spans < 2:
             return call, cut
-        maps = cut.spans > 2
-        view = self.views.get((call.op, maps), lambda: SplitOp(call.op, self.ranks, maps))
-        sizes = {**call.sizes, "RANKS": self.ranks.size, "LANES": cut.lanes}
-        params = {**call.params, **numbers_of(cut.before, cut.after)}
+        reach = reach_of(cut.spans, self.ranks.size)
+        view = self.views.get((call.op, reach), lambda: SplitOp(call.op, self.ranks, reach))
+        sizes = {**call.sizes, **sizes_of(reach, self.ranks.size, cut.lanes)}
+        params = {**call.params, **numbers_of(reach, cut.before, cut.after)}
         return replace(call, op=view, graph=view.graph(call.graph.absent), sizes=sizes, params=params), cut
 
     def bind_here(self, given, cu_seqlens, seqlens, rows, outputs):

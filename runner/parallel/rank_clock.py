@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from ..reporting.timing import CACHE_BYTES, Clock, Timing, summary
-from .gather_stage import Ranks
+from .exchange_stage import Ranks
 
 WARMUP, RUNS = 1, 9
 

@@ -13,7 +13,7 @@ from ..diagnostics.errors import ChunkwiseError, Diagnostic, Note
 from ..graphs.build_graph import term
 from ..graphs.graph import Graph, Node, Value
 from ..stage_files.stage_library import Stage
-from .gather_stage import Ranks, gather_stage
+from .exchange_stage import Ranks, exchange_stage
 
 MAPS = {"map": "maps", "decay": "decays"}
 """An output of a segment stage that is its map -> the port that takes those of all ranks."""
@@ -24,20 +24,33 @@ END = {"last": "_last_after", "count": "_count_after"}
 """Params of the merging stages -> names that each call gives its numbers by (``numbers_of``)."""
 
 
-def numbers_of(before: range, after: range) -> dict[str, int]:
-    """The numbers of one call: the ranks before, nearest last, and after, nearest first."""
-    return {
-        "_first_before": before.start, "_count_before": len(before),
-        "_last_after": after.stop - 1, "_count_after": len(after),
-    }  # fmt: skip
+NEXT, STATES, MAPS_TOO = "next", "states", "maps"
 
 
-def split_graph(graph: Graph, stages: Mapping[str, Stage], ranks: Ranks, maps: bool) -> Graph:
-    """maps: whether some sequence lies on three ranks or more; where none does, nothing passes through a rank, and
-    states alone are exchanged. Raises ChunkwiseError for a graph that cannot be cut."""
+def reach_of(spans: int, ranks: int) -> str:
+    """What is exchanged, by the most ranks that a sequence lies on. Three or more: the maps and states of all, for they
+    pass through. Else states alone, and of more than two ranks only the next one wants one: 1 / (ranks - 1) of the
+    bytes."""
+    return MAPS_TOO if spans > 2 else STATES if ranks == 2 else NEXT
+
+
+def sizes_of(reach: str, ranks: int, lanes: int) -> dict[str, int]:
+    """The axes of what is exchanged: one rank's states come in, or those of all."""
+    return {"RANKS": 1 if reach == NEXT else ranks, "LANES": lanes}
+
+
+def numbers_of(reach: str, before: range, after: range) -> dict[str, int]:
+    """The numbers of one call: the ranks before, nearest last, and after, nearest first; the one next to this, if its
+    states are all that comes in."""
+    first, last = (0, 0) if reach == NEXT else (before.start, after.stop - 1)
+    return {"_first_before": first, "_count_before": len(before), "_last_after": last, "_count_after": len(after)}
+
+
+def split_graph(graph: Graph, stages: Mapping[str, Stage], ranks: Ranks, reach: str) -> Graph:
+    """reach: what is exchanged (``reach_of``). Raises ChunkwiseError for a graph that cannot be cut."""
     if found := cut_errors(graph, stages):
         raise ChunkwiseError(*found)
-    split = Split(graph, stages, ranks, maps)
+    split = Split(graph, stages, ranks, reach)
     for node in graph.nodes.values():
         split.add(node)
     return split.whole()
@@ -84,8 +97,8 @@ def segment_errors(node: Node, stages: Mapping[str, Stage]) -> list[Diagnostic]:
 class Split:
     """Copies a graph node by node, with what the cut needs around each scan and its vjp."""
 
-    def __init__(self, graph: Graph, stages: Mapping[str, Stage], ranks: Ranks, maps: bool):
-        self.graph, self.stages, self.ranks, self.maps = graph, stages, ranks, maps
+    def __init__(self, graph: Graph, stages: Mapping[str, Stage], ranks: Ranks, reach: str):
+        self.graph, self.stages, self.ranks, self.reach = graph, stages, ranks, reach
         self.values, self.nodes = dict(graph.values), {}
         self.starts: dict[str, str] = {}
         self.passed: dict[str, dict[str, str]] = {}
@@ -103,10 +116,10 @@ class Split:
     def enter(self, scan: Node) -> None:
         """The state that a scan starts from: its own, and what the ranks before leave."""
         stage = self.stages[scan.stage.segment]
-        wanted = [port for port in stage.contract.outputs if port == "state" or self.maps]
+        wanted = [port for port in stage.contract.outputs if port == "state" or self.reach == MAPS_TOO]
         inputs = {port: scan.inputs[port] for port in stage.contract.inputs}
         segment = self.place(f"{scan.id}.segment", stage, inputs, wanted, scan)
-        all_of = self.gather(f"{scan.id}.gather", segment.outputs, scan, last=True)
+        all_of = self.exchange(segment.outputs, scan, last=True)
         self.passed[scan.id] = {MAPS[port]: all_of[f"{port}s"] for port in MAPS if f"{port}s" in all_of}
         given = {**self.passed[scan.id], "states": all_of["states"], "initial_state": scan.inputs["initial_state"]}
         merged = self.place(f"{scan.id}.enter", self.stages[FORWARD], given, ["start"], scan, START)
@@ -118,14 +131,16 @@ class Split:
         sent = {"cotangent": segment.outputs["d_initial_state"]}
         # what the vjp calls the gradient of an initial state is that of the piece alone
         self.values[sent["cotangent"]] = replace(self.values[sent["cotangent"]], unit=PIECE)
-        all_of = self.gather(f"{vjp.id}.gather", sent, vjp, last=False)
+        all_of = self.exchange(sent, vjp, last=False)
         given = {**self.passed[scan], **all_of, "d_final_state": vjp.inputs["d_final_state"]}
         merged = self.place(f"{vjp.id}.enter", self.stages[REVERSE], given, ["end"], vjp, END)
         self.nodes[vjp.id] = replace(vjp, inputs={**vjp.inputs, "d_final_state": merged.outputs["end"]})
 
-    def gather(self, id: str, sent: Mapping[str, str], like: Node, last: bool) -> Mapping[str, str]:
-        """What the ranks send, by port -> what all ranks have, by port."""
-        stage = gather_stage(id, {port: self.values[name] for port, name in sent.items()}, self.ranks, last)
+    def exchange(self, sent: Mapping[str, str], like: Node, last: bool) -> Mapping[str, str]:
+        """What the ranks send, by port -> what has come in, by port."""
+        near, values = self.reach == NEXT, {port: self.values[name] for port, name in sent.items()}
+        id = f"{like.id}.{'pass' if near else 'gather'}"
+        stage = exchange_stage(id, values, self.ranks, last, near)
         return self.place(id, stage, sent, list(stage.contract.outputs), like).outputs
 
     def place(self, id: str, stage: Stage, inputs: Mapping, wanted, like: Node, params: Mapping | None = None) -> Node:

@@ -3,15 +3,15 @@
 from ..calling.function import Call, Op
 from ..calling.least_recent import LeastRecent
 from ..graphs.graph import Graph
-from .gather_stage import Ranks
+from .exchange_stage import Ranks
 from .split_graph import split_graph
 
 
 class SplitOp:
-    """maps: as in split_graph."""
+    """reach: as in split_graph."""
 
-    def __init__(self, op: Op, ranks: Ranks, maps: bool):
-        self.op, self.ranks, self.maps = op, ranks, maps
+    def __init__(self, op: Op, ranks: Ranks, reach: str):
+        self.op, self.ranks, self.reach = op, ranks, reach
         self.memory_budget = op.memory_budget
         self.graphs, self.plans = LeastRecent(64), LeastRecent(256)
 
@@ -24,7 +24,7 @@ class SplitOp:
         return self.split(key, lambda: self.op.joint_graph(*key))
 
     def split(self, key, make) -> Graph:
-        return self.graphs.get(key, lambda: split_graph(make(), self.op.stages, self.ranks, self.maps))
+        return self.graphs.get(key, lambda: split_graph(make(), self.op.stages, self.ranks, self.reach))
 
     def has_gradient(self, name: str, absent: frozenset[str] = frozenset()) -> bool:
         return self.op.has_gradient(name, absent)

@@ -10,7 +10,7 @@ from ..verification.generate import make_cotangents
 from ..verification.result import Verification
 from ..verification.verify import verify
 from .cut import Cut, even_rows
-from .gather_stage import Ranks
+from .exchange_stage import Ranks
 from .parallel_op import ParallelOp
 from .states import states_here, whole_states
 

@@ -132,7 +132,8 @@ def moved_bytes(plan: Plan, step: Step) -> int:
     ranks send, what the others do."""
     if step.node.stage.transport:
         ranks = plan.sizes["RANKS"]
-        return sum(bytes_of(b) for b in step.outputs.values() if b) * (ranks - 1) // ranks
+        here = sum(bytes_of(b) for b in step.outputs.values() if b)
+        return here if ranks == 1 else here * (ranks - 1) // ranks
     sizes = {**plan.sizes, "SLOTS": min(plan.sizes.get("N", 0), plan.sizes.get("SLOTS", 0))}
     over = [name for name in step.node.outputs.values() if name in plan.graph.mutated]
     moved = [plan.graph.values[name] for name in (*step.node.inputs.values(), *over) if name]

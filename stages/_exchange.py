@@ -1,6 +1,7 @@
-"""What every rank has, on every rank: the one exchange of a sequence that is cut across ranks.
+"""The exchange of a sequence that is cut across ranks: of each rank's x, the rows of what crosses the cut.
 
-    y[r] = rank r's x, the rows of the sequence that crosses the cut alone
+    all_gather   y[r] = rank r's x
+    pass_on      y[0] = x of the rank before, or after; 0 where there is none
 
 The runner makes the contract for what is exchanged, and hands the reference the process group.
 """
@@ -30,3 +31,17 @@ def gathered(x, group, RANKS, LANES, last):
     y = rows.new_empty(RANKS * LANES, *rows.shape[1:])
     collective(y, rows, group=group)
     return y.unflatten(0, (RANKS, LANES))
+
+
+def passed_on(x, group, LANES, last, to, source):
+    """x [N, ...] of the rank ``source``: its last, or first, LANES rows as [1, LANES, ...]; this rank's go to ``to``.
+    Both are global ranks, None at the end of the group."""
+    distributed = torch.distributed
+    rows = (x[len(x) - LANES :] if last else x[:LANES]).contiguous()
+    y = torch.zeros_like(rows)
+    pairs = [(distributed.isend, rows, to), (distributed.irecv, y, source)]
+    for work in distributed.batch_isend_irecv(
+        [distributed.P2POp(run, tensor, peer, group) for run, tensor, peer in pairs if peer is not None]
+    ):
+        work.wait()
+    return y[None]

@@ -1,6 +1,7 @@
 """Sequences cut across ranks: outputs, states and gradients are those of one process, and what goes wrong is said."""
 
 import contextlib
+import copy
 import importlib.util
 import io
 import os
@@ -100,6 +101,7 @@ def autograd_and_modes(rank, size):
     budget = load("gated_delta", memory_budget=0).with_axes({"C": 16}).context_parallel()
     mesh = init_device_mesh("cpu", (1, size), mesh_dim_names=("dp", "cp"))
     cut, meshed = op.context_parallel(), op.context_parallel(mesh["cp"])
+    assert copy.deepcopy(cut) is cut
     ways = {
         "eager": lambda **given: cut(**given, seqlens=lengths),
         "mesh": lambda **given: meshed(**given, seqlens=lengths, rows=rows),

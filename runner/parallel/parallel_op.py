@@ -37,6 +37,10 @@ class ParallelOp:
     def __repr__(self) -> str:
         return f"<{self.op!r} over {self.ranks.size} ranks>"
 
+    def __deepcopy__(self, memo) -> "ParallelOp":
+        """Itself, as an op is: models that hold one are copied, process groups cannot be."""
+        return self
+
     @torch.compiler.disable
     def __call__(self, /, *positional, cu_seqlens=None, seqlens=None, rows=None, outputs=None, **given):
         """The op on this rank's rows of the tensors, all by name; every rank of the group calls it.

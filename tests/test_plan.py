@@ -42,16 +42,16 @@ def test_work_is_shared_and_the_segment_comes_on_top():
 
 def test_a_report_gives_the_times_of_one_device(tmp_path, capsys):
     axes = "B=1,T=128,H=1,K=16,V=16"
-    line = ["run", "simple_gla", "--axes", axes, "--backward", "--device", "cpu", "--out", str(tmp_path)]
+    line = ["run", "simple_gla", "--axes", axes, "--device", "cpu", "--out", str(tmp_path)]
     assert main(line) == 0
     file = tmp_path / "simple_gla" / "report.json"
     report = json.loads(file.read_text())
     found = factors_of(load("simple_gla"), report, Machine(), torch.float32)
     sizes = {axis: report["axes"][axis] for axis in ("B", "T", "H", "HV", "K", "V")}
-    again = cost(load("simple_gla"), sizes, torch.float32, 1, Machine(), True, found)
+    again = cost(load("simple_gla"), sizes, torch.float32, 1, Machine(), False, found)
     assert again.total_ms == pytest.approx(report["sum_of_stages_ms"])
     capsys.readouterr()
-    plan = ["plan", "simple_gla", "--axes", axes, "--ranks", "2..4", "--dtype", "fp32", "--backward"]
+    plan = ["plan", "simple_gla", "--axes", axes, "--ranks", "2..4", "--dtype", "fp32"]
     assert main([*plan, "--report", str(file), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert [each["ranks"] for each in document["ranks"]] == [1, 2, 4] and document["measured"]

@@ -55,6 +55,7 @@ class Contract:
     flops: expression over the axes: floating-point operations of one call.
     presence: unit variable -> (input port, its value when that port is bound, its value when absent).
         A variable that is not listed is solved by unification (``unit="{u}"``: any unit, the same twice).
+    across: the reference is handed all sequences of a call at once, packed or not; else each by itself.
     """
 
     inputs: Mapping[str, Port]
@@ -63,6 +64,7 @@ class Contract:
     requires: tuple[str, ...] = ()
     flops: str = "0"
     presence: Mapping[str, tuple[str, str, str]] = field(default_factory=dict)
+    across: bool = False
 
     @property
     def mutated(self) -> Mapping[str, str]:

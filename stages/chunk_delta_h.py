@@ -33,6 +33,8 @@ CONTRACT = Contract(
     flops="4 * B * T * HV * K * V",
 )
 
+SEGMENT = "chunk_delta_h_segment"
+
 
 def reference(k, w, u, g, initial_state, *, C):
     """k [B, T, H, K], w [B, T, HV, K], u [B, T, HV, V], g [B, T, HV], initial_state [B, HV, K, V]."""

@@ -29,6 +29,8 @@ CONTRACT = Contract(
     flops="4 * B * T * HV * K * V",
 )
 
+SEGMENT = "chunk_delta_h_k_segment"
+
 
 def reference(kg, w, u, b_end, initial_state, *, C):
     """kg, w [B, T, HV, K], u [B, T, HV, V], b_end [B, NT, HV, K], initial_state [B, HV, K, V]."""

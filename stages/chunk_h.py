@@ -32,6 +32,8 @@ CONTRACT = Contract(
     flops="2 * B * T * HV * K * V",
 )
 
+SEGMENT = "chunk_h_segment"
+
 
 def reference(k, v, g, g_gamma, initial_state, *, C):
     """k [B, T, H, K], v [B, T, HV, V], g [B, T, HV], g_gamma [HV], initial_state [B, HV, K, V]."""

@@ -26,6 +26,8 @@ CONTRACT = Contract(
     flops="2 * B * T * HV * K * V",
 )
 
+SEGMENT = "chunk_h_k_segment"
+
 
 def reference(kg, v, b_end, initial_state, *, C):
     """kg [B, T, HV, K], v [B, T, HV, V], b_end [B, NT, HV, K], initial_state [B, HV, K, V]."""

@@ -12,11 +12,11 @@ from chunkwise.runner.diagnostics.explanations import EXPLANATIONS
 from chunkwise.runner.main import main
 
 PIPELINE = (Path(__file__).parents[1] / "pipelines" / "gated_delta.yaml").read_text()
-CALLS = {"CW230", "CW603", "CW604", "CW609", "CW611"}
+CALLS = {"CW230", "CW603", "CW604", "CW609", "CW611", "CW622"}
 """Examples in Python: tests of calls have them."""
 STAGE_FILES = {"CW501", "CW502", "CW503", "CW506", "CW806"}
 """Parts of a stage file: tests of stage files have them."""
-MACHINES = {"CW702", "CW703", "CW704", "CW801", "CW803", "CW804", "CW807", "CW901"}
+MACHINES = {"CW702", "CW703", "CW704", "CW711", "CW801", "CW803", "CW804", "CW807", "CW901"}
 """What a machine, a kernel or chunkwise itself must be wrong for."""
 GPU = {"CW605": True, "CW701": False}
 """Whether the machine must have one for the command to end with the code."""

@@ -7,7 +7,7 @@ from support.ops import RAGGED, check
 
 from chunkwise.runner.expression import evaluate_number, parse_expression
 
-SIZES = dict(B=2, T=37, H=2, HV=4, K=24, V=40, SLOTS=9, W=4, D=24, DI=40, NS=24)
+SIZES = dict(B=2, T=37, H=2, HV=4, K=24, V=40, SLOTS=9, W=4, D=24, DI=40, NS=24, RANKS=3, LANES=2, N=2)
 PACKED = SIZES | dict(B=1, T=sum(RAGGED) + 5)
 ABSENT = [(name, absent) for name in STAGES for absent in [(), *((port,) for port in optional_inputs(name))]]
 
@@ -32,8 +32,9 @@ def test_dtypes(tmp_path, name, io):
 def test_packed_with_absent_inputs(tmp_path, name, absent):
     """The reference maps over sequences; five rows past the last one are nan on the way in and 0 on the way out."""
     op = stage_op(tmp_path, name, absent, C=32)
-    given = stage_inputs(op, torch.bfloat16, seqlens=RAGGED, **sizes_of(op, PACKED))
-    check(op, given, seqlens=RAGGED)
+    seqlens = RAGGED if "T" in op.whole.axis_names else None
+    given = stage_inputs(op, torch.bfloat16, seqlens=seqlens, **sizes_of(op, PACKED))
+    check(op, given, seqlens=seqlens)
 
 
 @pytest.mark.parametrize("name", STAGES)
@@ -46,6 +47,6 @@ def test_says_what_it_is_and_what_it_costs(name):
 @pytest.mark.parametrize("name", STAGES)
 def test_empty(tmp_path, name):
     """E10: no tokens, no batch."""
-    for empty in (dict(T=0), dict(B=0)):
+    for empty in (dict(T=0), dict(B=0, N=0, LANES=0)):
         op = stage_op(tmp_path, name, C=16)
         check(op, stage_inputs(op, **sizes_of(op, SIZES | empty)))

@@ -131,6 +131,13 @@ class Op:
         spec = with_given(self.spec, self.whole, names)
         return Op(spec, self.stages, self.backend, self.memory_budget, self.mode)
 
+    def context_parallel(self, mesh=None):
+        """The op on sequences that are cut across ranks: see parallel.parallel_op.ParallelOp. mesh: a DeviceMesh of one
+        dimension or a process group; None for all processes."""
+        from ..parallel.parallel_op import ParallelOp
+
+        return ParallelOp(self, mesh)
+
     def graph(self, absent: frozenset[str] = frozenset()) -> Graph:
         return self.graphs.get(absent, lambda: build_graph(self.spec, self.stages, absent))
 

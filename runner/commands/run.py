@@ -12,11 +12,10 @@ from ..reporting.report_run import RunReport, document, run_lines, run_table
 from ..reporting.timing import time_call
 from ..reporting.write_file import write_file
 from ..verification.generate import make_inputs
-from ..verification.report_verify import document as verify_document
-from ..verification.report_verify import verify_table
 from ..verification.result import Verification
 from ..verification.small_case import small_case
 from ..verification.verify import verify
+from ._context_parallel import not_timed, run_ranks
 from ._options import backward_options, out_folder, read_axes, sizes_and_machine
 from ._probe import probe_document, probe_failed, probe_lines, probed_values
 from ._subject import CommandSubject, subject
@@ -30,10 +29,15 @@ def arguments(parser) -> None:
     sizes_and_machine(parser)
     backward_options(parser, "forward, rebuild and backward, each stage of them")
     parser.add_argument("--proton", action="store_true", help="profile it with Proton too, a scope for each stage")
+    parser.add_argument("--context-parallel", action="store_true", help="cut the sequences over torchrun's processes")
     parser.add_argument("--out", default="out", metavar="DIR", help="where graph.svg and report.json go: DIR/PIPE/")
 
 
 def execute(args) -> Outcome:
+    return run_ranks(args) if args.context_parallel else run_alone(args)
+
+
+def run_alone(args) -> Outcome:
     progress = Progress()
     what = subject(args)
     if args.proton:
@@ -49,7 +53,7 @@ def execute(args) -> Outcome:
     checked = verify_small(small, call, read_axes(args.axes), args.backward, progress)
     if not checked.ok:
         progress.done()
-        return failed(checked)
+        return not_timed(checked)
     timings = time_call(call, args.backward, progress)
     progress.done()
     picture, notes = save_svg(folder, call, timings)
@@ -72,8 +76,3 @@ def verify_small(what: CommandSubject, call: Call, asked: Mapping[str, int], bac
     sizes, seqlens = small_case(what.op.whole, call.sizes, asked, what.seqlens)
     inputs = make_inputs(what.op.whole, sizes, what.io, what.device)
     return verify(what.op, inputs, seqlens=seqlens, params=what.params, backward=backward, progress=progress)
-
-
-def failed(checked: Verification) -> Outcome:
-    why = replace(checked.failure, message=f"{checked.failure.message}; nothing was timed")
-    return Outcome(verify_document(checked), [verify_table(checked)], [why], exit=1)

@@ -9,7 +9,7 @@ from ...stages._contract import Config, Launcher
 from .compile_kernel import SHARED_LIMIT
 from .meta_launches import FORMS
 
-SIZES = {"B": 1, "T": 8192, "H": 16, "HV": 32, "K": 128, "V": 128, "C": 64, "W": 4}
+SIZES = {"B": 1, "T": 8192, "H": 16, "HV": 32, "K": 128, "V": 128, "C": 64, "W": 4, "RANKS": 8, "LANES": 1}
 WIDTHS, CHUNKS, DTYPES = (64, 128, 256), (16, 32, 64, 128), ("bf16", "fp16", "fp32")
 ARCHITECTURES = tuple(SHARED_LIMIT)
 

@@ -46,6 +46,12 @@ LEVELS = (
 )
 
 
+def of_pieces(stage: Stage) -> bool:
+    """Whether a stage is for sequences that are cut across ranks (parallel/): a definition has none."""
+    units = (port.unit or "" for port in stage.contract.outputs.values())
+    return stage.contract.across or any(unit.startswith("segment/") for unit in units)
+
+
 class Search:
     """One level's search. found: every value, inputs first."""
 
@@ -58,7 +64,8 @@ class Search:
         leaves: Sequence[tuple[Value, torch.Tensor]] = (),
     ):
         """leaves: values beside the inputs that an edge can say."""
-        self.case, self.stages, self.level, self.progress = case, stages, level, progress
+        self.case, self.level, self.progress = case, level, progress
+        self.stages = {name: stage for name, stage in stages.items() if not of_pieces(stage)}
         self.truths = Truths(case)
         self.found: list[Found] = []
         self.groups: dict[tuple, list[Found]] = {}

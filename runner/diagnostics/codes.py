@@ -93,11 +93,14 @@ DOUBLE_BACKWARD = "CW609"
 RUN_REPORT = "CW610"
 TRANSFORM = "CW611"
 RECORDS = "CW612"
+NOT_CUT = "CW621"
+RANKS_DIFFER = "CW622"
 
 NO_GPU = "CW701"
 BACKEND = "CW702"
 OUT_OF_MEMORY = "CW703"
 OUTPUT = "CW704"
+RANK_LOST = "CW711"
 
 OUT_OF_BUDGET = "CW801"
 VALUE_OUT_OF_LAW = "CW802"
@@ -188,10 +191,13 @@ CODES = {
     RUN_REPORT: Code("not the report of that run", REFUSED),
     TRANSFORM: Code("function transform", REFUSED),
     RECORDS: Code("not a file of records", REFUSED),
+    NOT_CUT: Code("sequence that cannot be cut", REFUSED),
+    RANKS_DIFFER: Code("ranks that do not agree", REFUSED),
     NO_GPU: Code("no GPU", ENVIRONMENT),
     BACKEND: Code("back end missing", ENVIRONMENT),
     OUT_OF_MEMORY: Code("out of memory", ENVIRONMENT),
     OUTPUT: Code("output that cannot be written", ENVIRONMENT),
+    RANK_LOST: Code("another rank is gone", ENVIRONMENT),
     OUT_OF_BUDGET: Code("error out of budget", FAILED),
     VALUE_OUT_OF_LAW: Code("value out of its law", FAILED),
     NOT_FINITE: Code("nan or inf", FAILED),

@@ -71,6 +71,19 @@ OF_CALLS = {
         "chunkwise compare capture.safetensors capture.safetensors",
         "Name the records.jsonl of two runs of chunkwise bench, or their folders.",
     ),
+    codes.NOT_CUT: (
+        "Context parallel cuts sequences across ranks. What crosses a cut is a scan's state, through the map that the "
+        "scan's file names by SEGMENT; a stage that holds something of each sequence and names none cannot be cut, nor "
+        "can a pipeline without a scan.",
+        "chunkwise run gla_serial --context-parallel      # the teaching form: its scan names no segment stage",
+        "Cut a pipeline of the chunked form, with the stages before it outside; or write the stage that gives the map.",
+    ),
+    codes.RANKS_DIFFER: (
+        "The ranks of a process group called for different things: another pipeline, other lengths, rows, dtypes or "
+        "gradients, or groups of other members. It is asked for once for each kind of call, before the first launch.",
+        "op(**shards, seqlens=[37, 51, 40] if rank else [37, 51])",
+        "Call the same op on every rank of the group, with the lengths of all sequences.",
+    ),
     codes.NO_GPU: (
         "What was asked for needs a GPU, and none is there or torch cannot use it.",
         "chunkwise run gated_delta --backend triton      # on a laptop",
@@ -91,6 +104,12 @@ OF_CALLS = {
         "The place where the result goes takes nothing more: its disk is full, or stdout leads to one that is.",
         "chunkwise list > /dev/full",
         "Make room, or name another place: --out DIR, or -o FILE for export.",
+    ),
+    codes.RANK_LOST: (
+        "A rank waited for the others of its process group, and one of them has died, has raised, or did not come "
+        "within the group's timeout. What all ranks hold together is lost with it.",
+        "torchrun --nproc-per-node 2 train.py      # and one of the two runs out of memory",
+        "What the other rank printed last says why. Where it is only slow, pass init_process_group a longer timeout.",
     ),
     codes.OUT_OF_BUDGET: (
         "A result differs from the float64 definition by more than rounding explains. Budgets are derived, not tuned; "

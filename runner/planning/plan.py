@@ -136,6 +136,7 @@ def make_step(graph: Graph, node: Node, sizes, io, backend, device, needed: set[
     ports = launcher.scratch if launcher else {}
     scratch = {name: scratch_buffer(node, launcher, name, {**axes, **config}, io) for name in ports}
     runs = ("interpret" if backend == "interpret" else launcher.name) if launcher else "reference"
+    runs = node.stage.transport or runs
     return Step(node, launcher, config, axes, outputs, scratch, release, runs, why)
 
 
@@ -177,7 +178,7 @@ def launchers_mark(node: Node) -> Mark:
 
 def choose(node: Node, axes, backend: str, device: torch.device) -> tuple[Launcher | None, str]:
     """The first launcher that takes these sizes; the reference only where it was asked for or no kernel exists."""
-    if backend == "reference":
+    if backend == "reference" or node.stage.transport:
         return None, ""
     if not node.stage.launchers:
         return None, f"{node.stage.name} has no kernel: its reference runs in PyTorch"

@@ -27,7 +27,8 @@ def run_reference(
         named = {name: keywords[name] for name in node.stage.reference_keywords}
         if node.stage.is_vjp:
             named["needs"] = frozenset(port.removeprefix("d_") for port in node.outputs)
-        if not seqs.packed or not any(by_sequence(node, port) for port in node.stage.contract.inputs.values()):
+        whole = node.stage.contract.across or not seqs.packed
+        if whole or not any(by_sequence(node, port) for port in node.stage.contract.inputs.values()):
             return call_reference(node, cast, named, keywords)
         return over_sequences(node, cast, named, keywords, seqs)
 

@@ -47,14 +47,24 @@ class Timing:
     noise_pct: float
 
 
-class Clock(Protocol):
+class RaceClock(Protocol):
     """timer, l2: what it is and how it leaves the caches, in words."""
 
     timer: str
     l2: str
 
+    def once(self, run: Callable[[], object]) -> float:
+        """Milliseconds of one run."""
+
     def race(self, runs: Sequence[Run], ahead: bool = False) -> list[Timing]:
         """Each run's time. ahead: of the device alone, which never waits for the host."""
+
+    def peak_mb(self, run: Run) -> float | None:
+        """MB above what was allocated before the call, inputs not counted; None where it cannot be read."""
+
+
+class Clock(RaceClock, Protocol):
+    """What times a single process."""
 
     def laps(self, run_all: Callable[[int, Laps], object]) -> tuple[Mapping[str, Timing], Timing]:
         """The time of each step inside a run of all of them, by name, and of all the steps of a run together: where
@@ -62,9 +72,6 @@ class Clock(Protocol):
 
     def host_us(self, run: Run) -> float | None:
         """Microseconds until a call returns, with its work enqueued; None where the call does the work."""
-
-    def peak_mb(self, run: Run) -> float | None:
-        """MB above what was allocated before the call, inputs not counted; None where it cannot be read."""
 
     def captured(self, run: Run) -> Run | None:
         """What replays all that a run launches, without the host, on the tensors of round 0; None without a device."""
@@ -99,6 +106,9 @@ def median_ranks(count: int) -> tuple[int, int]:
 class WallClock:
     timer, l2 = "wall clock", "warm"
 
+    def once(self, run: Callable[[], object]) -> float:
+        return 1e3 * seconds(run)
+
     def race(self, runs: Sequence[Run], ahead: bool = False) -> list[Timing]:
         samples: list[list[float]] = [[] for _ in runs]
         for run in runs:
@@ -106,7 +116,7 @@ class WallClock:
         for number in range(MOST):
             for mine, run in zip(samples, runs):
                 if wants_more(mine):
-                    mine.append(1e3 * seconds(lambda: run(number)))  # noqa: B023
+                    mine.append(self.once(lambda: run(number)))  # noqa: B023
         return [summary(mine) for mine in samples]
 
     def laps(self, run_all: Callable[[int, Laps], object]) -> tuple[dict[str, Timing], Timing]:
@@ -136,6 +146,12 @@ class CudaClock:
     def __init__(self, device: torch.device):
         self.device = device
         self.cache = torch.empty(CACHE_BYTES, dtype=torch.int8, device=device)
+
+    def once(self, run: Callable[[], object]) -> float:
+        with self.in_order():
+            self.start_cold()
+            start, end = self.between(run)
+        return start.elapsed_time(end)
 
     def race(self, runs: Sequence[Run], ahead: bool = False) -> list[Timing]:
         pairs: list[list[tuple]] = [[] for _ in runs]

@@ -15,13 +15,15 @@ from ..diagnostics.render_errors import as_json, render
 
 @dataclass(frozen=True)
 class Outcome:
-    """document: the JSON. text: strings and rich renderables for stdout. errors and warnings go to stderr."""
+    """document: the JSON. text: strings and rich renderables for stdout. errors and warnings go to stderr.
+    quiet: another rank says the same."""
 
     document: dict[str, Any]
     text: Sequence[Any] = ()
     errors: Sequence[Diagnostic] = ()
     warnings: Sequence[Diagnostic] = field(default_factory=tuple)
     exit: int = 0
+    quiet: bool = False
 
     @staticmethod
     def of_errors(found: Iterable[Diagnostic], document: dict | None = None, text: Sequence = ()) -> "Outcome":
@@ -35,6 +37,8 @@ INTERRUPTED = Outcome({"interrupted": True}, exit=130)
 
 def show(outcome: Outcome, json_wanted: bool) -> int:
     """Print the outcome; returns its exit code."""
+    if outcome.quiet:
+        return outcome.exit
     if json_wanted:
         print(document_text(outcome), end="")
         return outcome.exit

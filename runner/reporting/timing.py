@@ -14,7 +14,7 @@ from ..graphs.graph import Graph
 from ..planning.execute import execute, run_step
 from ..planning.plan import Plan, Step, buffer_of, bytes_of
 from ..verification.generate import make_cotangents
-from .clocks import Timing, clock_of
+from .clocks import RaceClock, Timing, clock_of
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,15 @@ class Timings:
         return 100 * stage.timing.median_ms / total if total else 0.0
 
 
-def time_call(call: Call, backward: bool = False, progress: Callable[[str], None] = str) -> Timings:
+def time_call(
+    call: Call, backward: bool = False, progress: Callable[[str], None] = str, clock: RaceClock | None = None
+) -> Timings:
     """Warm up, then time every stage on the values that the pipeline really hands it, then the whole op.
 
     backward: the forward pass with what it keeps, the rebuild and the backward pass, for random cotangents.
+    clock: where every rank must run a thing equally often (parallel/rank_clock.py).
     """
-    clock = clock_of(call.device)
+    clock = clock or clock_of(call.device)
     plans, run_all = passes(call, backward)
     stages: list[StageTiming] = []
 
@@ -111,7 +114,12 @@ def stage_timing(plan: Plan, step: Step, timing: Timing) -> StageTiming:
 
 
 def moved_bytes(plan: Plan, step: Step) -> int:
-    """Each input read once, each output written once; of states in slots, those of this call's sequences."""
+    """Each input read once, each output written once; of states in slots, those of this call's sequences; of what all
+    ranks send, what the others do."""
+    if step.node.stage.transport:
+        ranks = plan.sizes["RANKS"]
+        here = sum(bytes_of(b) for b in step.outputs.values() if b)
+        return here if ranks == 1 else here * (ranks - 1) // ranks
     sizes = {**plan.sizes, "SLOTS": min(plan.sizes.get("N", 0), plan.sizes.get("SLOTS", 0))}
     over = [name for name in step.node.outputs.values() if name in plan.graph.mutated]
     moved = [plan.graph.values[name] for name in (*step.node.inputs.values(), *over) if name]

@@ -37,6 +37,8 @@ class Stage:
     """One loaded stage file, or one made from it. doc: the first paragraph of its docstring. vjp: None where
     autograd serves. is_vjp: its reference takes ``needs``, the inputs whose gradients are wanted. pattern: the stages
     whose work it does, as the ``stages`` and ``outputs`` of a pipeline over its own ports; None where it replaces none.
+    segment: the stage that says what a piece of a sequence does to the state (runner/parallel); None where a sequence
+    cannot be cut. transport: the back end of the process group that a stage of communication sends over, or "".
     """
 
     name: str
@@ -49,6 +51,8 @@ class Stage:
     vjp_launchers: tuple[Launcher, ...] = ()
     is_vjp: bool = False
     pattern: str | None = None
+    segment: str | None = None
+    transport: str = ""
 
     @cached_property
     def path(self) -> Path:
@@ -184,6 +188,7 @@ def load_stage(candidate: Candidate) -> tuple[Stage | None, list[Diagnostic]]:
         vjp=getattr(module, "vjp", None),
         vjp_launchers=tuple(getattr(module, "VJP_LAUNCHERS", ())),
         pattern=getattr(module, "REPLACES", None),
+        segment=getattr(module, "SEGMENT", None),
     )
     return stage, []
 

@@ -59,12 +59,14 @@ def verify(
     expected: Mapping[str, torch.Tensor] | None = None,
     cotangents: Mapping[str, torch.Tensor] | None = None,
     attribute: bool = False,
+    made_by: str = "file",
     progress: Progress = str,
 ) -> Verification:
     """Check every stage and the op on these inputs (see generate.make_inputs for generated ones).
 
     backward: gradients too, of every floating-point input, for the cotangents given and random ones for the other
-    outputs. expected: outputs and gradients (``d_<input>``) of another implementation, to compare with as well.
+    outputs. expected: outputs and gradients (``d_<input>``) of another implementation, to compare with as well;
+    made_by: what that is called in the rows.
     attribute: say how much of each result's error each stage is to blame for, whether that passes or not.
     """
     call = op.bind({**inputs, **(params or {})}, cu_seqlens, seqlens)
@@ -81,8 +83,8 @@ def verify(
     staged = {name: exact[value] for name, value in result_values(subject).items()}
     del exact
     progress("verify the op")
-    truth = truth_of(subject)
-    rows += check_op(subject, whole, heads, noise, staged, truth, comparable(subject, expected or {}, cotangents or {}))
+    truth, held = truth_of(subject), comparable(subject, expected or {}, cotangents or {})
+    rows += check_op(subject, whole, heads, noise, staged, truth, held, made_by)
     lengths, found = call.packing.on_host() if call.packing else None, failure(subject, rows)
     blamed = attribute_errors(subject, truth.results, progress) if attribute else ()
     return Verification(
@@ -184,7 +186,14 @@ def check_shape(name: str, x: torch.Tensor, wanted) -> None:
 
 
 def check_op(
-    subject: Subject, whole: Subject, heads, noise: float, staged: Mapping, right: "Truth", expected: Mapping
+    subject: Subject,
+    whole: Subject,
+    heads,
+    noise: float,
+    staged: Mapping,
+    right: "Truth",
+    expected: Mapping,
+    made_by: str,
 ) -> list[Row]:
     """The whole op, forward and, where the subject has a backward pass, every gradient; then what was expected, as one
     more implementation, and the op against it. staged: results of the float64 references."""
@@ -210,8 +219,8 @@ def check_op(
     rows += [judged("op", name, call.backend, against, got[name], right) for name, right in truth.items()]
     for name, x in expected.items():
         check_shape(f"expected.{name}", x, truth[name].shape)
-        rows.append(judged("file", name, "file", against, x, truth[name]))
-        rows.append(judged("file", name, call.backend, "file", got[name], x.double()))
+        rows.append(judged("file", name, made_by, against, x, truth[name]))
+        rows.append(judged("file", name, call.backend, made_by, got[name], x.double()))
     return rows
 
 

@@ -7,7 +7,7 @@ from support.ops import OPS, check, inputs, op
 
 from chunkwise.runner.compiling.meta_launches import FORMS, meta_launches
 
-AXES = dict(B=2, T=100, H=2, HV=4, K=64, V=64, C=64, SLOTS=6, W=4, D=64, DI=64, NS=64)
+AXES = dict(B=2, T=100, H=2, HV=4, K=64, V=64, C=64, SLOTS=6, W=4, D=64, DI=64, NS=64, RANKS=3, LANES=2)
 LONGER = dict(B=3, T=1000, H=16, HV=48, SLOTS=40)
 
 

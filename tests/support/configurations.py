@@ -16,7 +16,7 @@ from chunkwise.runner.verification.verify import verify
 
 from .one_stage import STAGES, stage_inputs, stage_op
 
-SIZES = dict(B=2, T=150, H=1, HV=2, W=4)
+SIZES = dict(B=2, T=150, H=1, HV=2, W=4, N=2, RANKS=3, LANES=2)
 WIDTHS = ("K", "V", "D", "DI", "NS")
 """Axes that have the size K of a job."""
 BF16 = [(64, 16), (64, 64), (128, 16), (128, 32), (128, 64), (128, 128), (256, 32), (256, 64), (256, 128)]

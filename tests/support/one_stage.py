@@ -17,7 +17,16 @@ PARAM = 0.7
 
 
 def optional_inputs(name) -> list[str]:
-    return [port for port, each in STAGES[name].contract.inputs.items() if each.optional]
+    """Those without which the other inputs still give every output its size, as they must where the stage is alone."""
+    contract = STAGES[name].contract
+    optional = [port for port, each in contract.inputs.items() if each.optional]
+    wanted = {axis for each in contract.outputs.values() for axis in each.axes if axis.isalpha()} - {"C", "NT"}
+    return [port for port in optional if wanted <= axes_without(contract, port)]
+
+
+def axes_without(contract, port) -> set[str]:
+    known = {axis for name, each in contract.inputs.items() if name != port for axis in each.axes}
+    return known | ({"N"} if "B" in known else set())
 
 
 def stage_op(tmp_path, name, absent=(), C=64, backend="reference", folders=()):

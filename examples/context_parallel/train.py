@@ -1,0 +1,113 @@
+"""Train a two-layer model on one long text that is cut over the ranks: the losses of one process, on any number.
+
+The first layer is gated_delta, the second simple_gla; documents of several lengths are packed and cut wherever a rank
+ends. Weights are sharded by PyTorch's FSDP over the same ranks, activations are checkpointed. Rank 0 trains the same
+model alone beside it and exits 1 where the losses part by more than float32 explains:
+
+    torchrun --nproc-per-node 2 examples/context_parallel/train.py [--steps 6]
+"""
+
+import argparse
+import sys
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.utils.checkpoint import checkpoint
+
+from chunkwise.runner import load
+
+DOCUMENTS = (37, 251, 140, 84)
+WIDTH, HEADS, HEAD = 64, 2, 32
+CLOSE = 1e-4
+"""Of two losses: float32 sums in another order, and what some steps of training make of that."""
+
+
+class Mixer(nn.Module):
+    """A block around one op: what it reads are projections of the rows, which are the rank's own."""
+
+    def __init__(self, pipeline: str, parallel: bool):
+        super().__init__()
+        op = load(pipeline)
+        self.op, self.delta = op.context_parallel() if parallel else op, "beta" in op.spec.inputs
+        self.norm, self.out = nn.RMSNorm(WIDTH), nn.Linear(HEADS * HEAD, WIDTH, bias=False)
+        self.qkv, self.gates = nn.Linear(WIDTH, 3 * HEADS * HEAD, bias=False), nn.Linear(WIDTH, 2 * HEADS)
+
+    def forward(self, x: torch.Tensor, lengths: tuple[int, ...]) -> torch.Tensor:
+        """x [1, T here, WIDTH]. lengths: of the documents, whole."""
+        y = self.norm(x)
+        q, k, v = self.qkv(y).unflatten(-1, (3, HEADS, HEAD)).unbind(2)
+        g, beta = self.gates(y).chunk(2, -1)
+        given = {"q": q, "k": nn.functional.normalize(k, dim=-1), "v": v, "g": nn.functional.logsigmoid(g + 3)}
+        given |= {"beta": beta.sigmoid()} if self.delta else {}
+        return x + self.out(self.op(**given, seqlens=lengths, outputs=["o"]).o.flatten(2))
+
+
+class Model(nn.Module):
+    def __init__(self, parallel: bool):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed, self.head = nn.Embedding(256, WIDTH), nn.Linear(WIDTH, 256, bias=False)
+        self.layers = nn.ModuleList(Mixer(name, parallel) for name in ("gated_delta", "simple_gla"))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        x = self.embed(tokens)
+        for layer in self.layers:
+            x = checkpoint(layer, x, DOCUMENTS, use_reentrant=False)
+        return self.head(x)
+
+
+def text() -> torch.Tensor:
+    """[1, T + 1] bytes that a model can learn something of."""
+    noise = torch.randint(0, 8, (1, sum(DOCUMENTS) + 1), generator=torch.Generator().manual_seed(1))
+    return (noise + 17 * torch.arange(noise.shape[1]) % 97) % 256
+
+
+def train(steps: int, rank: int, ranks: int, parallel: bool, device: torch.device) -> list[float]:
+    """The loss before each step: the mean over all tokens, whoever holds them."""
+    model = Model(parallel).to(device)
+    if parallel:
+        for each in (*model.layers, model):
+            fully_shard(each)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    tokens, whole = text().to(device), sum(DOCUMENTS)
+    rows = slice(whole * rank // ranks, whole * (rank + 1) // ranks)
+    losses = []
+    for _ in range(steps):
+        logits = model(tokens[:, :-1][:, rows])
+        total = nn.functional.cross_entropy(logits[0], tokens[0, 1:][rows], reduction="sum")
+        # FSDP takes the mean over the ranks, and each has a share of one sum
+        (total * ranks / whole).backward()
+        optimiser.step()
+        optimiser.zero_grad()
+        total = total.detach()
+        if parallel:
+            dist.all_reduce(total)
+        losses.append(total.item() / whole)
+    return losses
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=6)
+    steps = parser.parse_args().steps
+    cuda = torch.cuda.is_available()
+    dist.init_process_group("nccl" if cuda else "gloo")
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    device = torch.device("cuda", rank % torch.cuda.device_count()) if cuda else torch.device("cpu")
+    if cuda:
+        torch.cuda.set_device(device)
+    if sum(DOCUMENTS) % ranks:
+        sys.exit(f"{sum(DOCUMENTS)} rows do not spread evenly over {ranks} ranks")
+    cut, alone = train(steps, rank, ranks, True, device), train(steps, 0, 1, False, device)
+    dist.destroy_process_group()
+    if rank == 0:
+        print(f"step  loss on {ranks} ranks  on one")
+        for step, (here, there) in enumerate(zip(cut, alone)):
+            print(f"{step:4d}  {here:15.6f}  {there:6.6f}")
+    return 0 if all(abs(here - there) <= CLOSE * there for here, there in zip(cut, alone)) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

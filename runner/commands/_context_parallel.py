@@ -1,0 +1,159 @@
+"""``run --context-parallel``: the same report, of an op whose sequences are cut over the processes of torchrun."""
+
+import os
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+
+from ..calling.function import load
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..drawing.save_graph import save_svg
+from ..graphs.flops import require_flops
+from ..graphs.sizes import complete
+from ..parallel.cut import even_rows
+from ..parallel.parallel_op import ParallelOp
+from ..parallel.rank_clock import RankClock
+from ..parallel.split_graph import cut_errors
+from ..parallel.verify_ranks import verify_ranks
+from ..reporting.outcome import Outcome, Progress, document_text
+from ..reporting.report_run import RunReport, document, run_lines, run_table
+from ..reporting.timing import Timings, time_call
+from ..reporting.write_file import write_file
+from ..verification.generate import make_inputs
+from ..verification.report_verify import document as verify_document
+from ..verification.report_verify import verify_table
+from ..verification.result import Verification
+from ..verification.small_case import small_case
+from ._options import fixed_axes, input_sizes, out_folder, read_axes, read_budget, read_seqlens, workload
+from ._subject import pick_device, pick_dtype
+
+
+def run_ranks(args) -> Outcome:
+    """Every rank runs it; rank 0 prints. What is refused is refused on all alike, and rank 0 says it."""
+    try:
+        op = cut_op(args)
+        out_folder(args.out, op.spec.name)
+        require_ranks()
+        outcome = run_group(args, op)
+    except ChunkwiseError as error:
+        outcome = Outcome.of_errors(error.diagnostics)
+        alike = all(codes.CODES[each.code].exit == codes.REFUSED for each in error.diagnostics)
+        return replace(outcome, quiet=alike and rank_of_environment() > 0)
+    return replace(outcome, quiet=rank_of_environment() > 0)
+
+
+def cut_op(args):
+    """The op of the command line, if it can be cut at all."""
+    for option, given in (("--inputs", args.inputs), ("--probe", args.probe), ("--until", args.until)):
+        if given:
+            message = f"{option} is not there with --context-parallel: each rank makes its own rows"
+            raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="leave it out, or run one process"))
+    if args.mode == "recurrent":
+        message = "--mode recurrent has no context parallel form: it goes token by token"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="leave out --mode"))
+    budget = read_budget(args)
+    op = load(args.pipeline, backend=args.backend, stages=args.stages, memory_budget=budget, mode="chunk")
+    op = fixed_axes(op, read_axes(args.axes))
+    if found := cut_errors(op.whole, op.stages):
+        raise ChunkwiseError(*found)
+    return op
+
+
+def rank_of_environment() -> int:
+    return int(os.environ.get("RANK", 0))
+
+
+def require_ranks() -> None:
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+        message = "--context-parallel needs several processes, and this one was started alone"
+        help = "torchrun --nproc-per-node 2 -m chunkwise.runner run PIPE --context-parallel"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help))
+
+
+def run_group(args, op) -> Outcome:
+    if args.device is None and torch.cuda.is_available() and args.backend != "interpret":
+        args.device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}"
+    device = pick_device(args)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    mine = not dist.is_initialized()
+    if mine:
+        cuda = device.type == "cuda"
+        dist.init_process_group("nccl" if cuda else "gloo", device_id=device if cuda else None)
+    try:
+        return run_cut(args, ParallelOp(op), device)
+    finally:
+        if mine:
+            dist.destroy_process_group()
+
+
+def run_cut(args, op: ParallelOp, device: torch.device) -> Outcome:
+    """As run_alone: bind, verify at a small size, time, draw; at most rank 0 has something to show."""
+    progress = Progress() if op.ranks.rank == 0 else str
+    io, notes = pick_dtype(args, device)
+    seqlens, asked = read_seqlens(args.seqlens), read_axes(args.axes)
+    whole = input_sizes(op.op.whole, workload(args.workload, device.type), asked, seqlens)
+    whole = complete(op.op.whole, whole, len(seqlens) if seqlens is not None else None)
+    call, place = bind_rows(op, whole, seqlens, io, device, args.seed)
+    call.forward_plan()
+    require_flops(call.graph, call.sizes)
+    sizes, short = small_case(op.op.whole, whole, asked, seqlens)
+    inputs = make_inputs(op.op.whole, sizes, io, device)
+    checked = verify_ranks(op, inputs, seqlens=short, backward=args.backward, progress=progress)
+    if not all_ok(op, checked):
+        return not_timed(checked) if checked else Outcome({}, exit=codes.FAILED)
+    timings = time_call(call, args.backward, progress, RankClock(op.ranks, device))
+    if op.ranks.rank:
+        return Outcome({})
+    progress.done()
+    return report(args, op, RunReport(call, timings, checked, seqlens, (), (place, *notes)))
+
+
+def bind_rows(op: ParallelOp, whole, seqlens, io, device, seed: int):
+    """(a call on this rank's rows, made here, what they are in words)."""
+    rows = even_rows(whole["T"], op.ranks.size)
+    here = {**whole, "T": rows[op.ranks.rank]}
+    inputs = make_inputs(op.op.whole, here, io, device, seed + op.ranks.rank)
+    call, _ = op.bind(inputs, seqlens=seqlens, rows=rows if seqlens is not None else None)
+    text = f"rank 0 of {op.ranks.size}: {rows[0]} of {whole['T']} rows, over {op.ranks.transport}"
+    return call, text
+
+
+def all_ok(op: ParallelOp, checked: Verification | None) -> bool:
+    """What rank 0 found, on every rank: all go on or none."""
+    said = [checked.ok if checked else True]
+    dist.broadcast_object_list(said, src=op.ranks.members[0], group=op.ranks.group)
+    return said[0]
+
+
+def not_timed(checked: Verification) -> Outcome:
+    why = replace(checked.failure, message=f"{checked.failure.message}; nothing was timed")
+    return Outcome(verify_document(checked), [verify_table(checked)], [why], exit=1)
+
+
+def report(args, op: ParallelOp, found: RunReport) -> Outcome:
+    folder = out_folder(args.out, op.op.spec.name)
+    picture, notes = save_svg(folder, found.call, found.timings)
+    found = replace(found, files=(picture, folder / "report.json"), notes=(*found.notes, *notes))
+    result = {**document(found), "ranks": op.ranks.size, "communication": sent(found.timings)}
+    outcome = Outcome(result, [run_table(found), *lines_of(found), *run_lines(found)])
+    write_file(folder / "report.json", document_text(outcome))
+    return outcome
+
+
+def sent(timings: Timings) -> list[dict]:
+    """The stages of communication: bytes that come in from the other ranks, and how fast."""
+    stages = [stage for stage in timings.stages if timings.graph.nodes[stage.id].stage.transport]
+    return [{"id": s.id, "bytes": s.bytes, "gbps": s.gbps, "latency_ms": s.timing.median_ms} for s in stages]
+
+
+def lines_of(found: RunReport) -> list[str]:
+    """What was sent, and what the ranks made together."""
+    lines = [
+        f"{each['id']}: {each['bytes'] / 1e6:.3g} MB from other ranks, {each['gbps']:.3g} GB/s"
+        for each in sent(found.timings)
+    ]
+    made = [row for row in found.verification.rows if row.backend.endswith(" ranks")]
+    return [*lines, f"{made[0].backend} together: {len(made)} outputs and gradients within budget of the definition"]

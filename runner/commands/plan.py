@@ -1,0 +1,135 @@
+"""``plan``: what cutting sequences over more ranks than there are at hand would cost and save."""
+
+import json
+import re
+from argparse import ArgumentTypeError
+from dataclasses import asdict
+from pathlib import Path
+
+from ..calling.function import load
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..parallel.cost_model import Cost, Machine, cost, factors_of
+from ..parallel.split_graph import cut_errors
+from ..planning.dtypes import IO_DTYPES
+from ..reporting.outcome import Outcome
+from ..workloads import WORKLOADS
+from ._options import fixed_axes, input_sizes, read_axes, stage_folders, workload
+from ._tables import table
+
+NAME = "plan"
+HELP = "predict what cutting sequences over many ranks costs and saves, for a machine given in numbers"
+PAYS = 0.5
+"""Splitting is said to pay while each rank does at least so much of what it would do alone."""
+
+
+def arguments(parser) -> None:
+    parser.add_argument("pipeline", metavar="PIPE", help="a name in pipelines/, or a path")
+    stage_folders(parser)
+    parser.add_argument(
+        "--ranks", type=ranks, default=ranks("2..1024"), metavar="2..1024", help="doubled, or one number"
+    )
+    parser.add_argument(
+        "--axes", default="", metavar="T=131072,H=16", help="sizes, over the workload's; T of all ranks"
+    )
+    parser.add_argument("--workload", metavar="NAME", help=f"one of {', '.join(WORKLOADS)}")
+    parser.add_argument("--dtype", choices=IO_DTYPES, default="bf16", help="IO dtype")
+    parser.add_argument("--backward", action="store_true", help="forward, rebuild and backward")
+    parser.add_argument(
+        "--report", metavar="FILE", help="report.json of run on one device: its times in place of peaks"
+    )
+    for name, unit in (("tflops", "TFLOP/s"), ("gbps", "GB/s of memory"), ("link-gbps", "GB/s"), ("link-us", "us")):
+        default = getattr(Machine, name.replace("-", "_"))
+        parser.add_argument(f"--{name}", type=positive, default=default, help=f"{unit} ({default:g}, an H200)")
+
+
+def ranks(text: str) -> tuple[int, ...]:
+    """``2..1024``: 2, 4, 8, .. as far as 1024."""
+    found = re.fullmatch(r"([1-9][0-9]{0,5})(?:\.\.([1-9][0-9]{0,5}))?", text)
+    if not found:
+        raise ArgumentTypeError(f"{text!r} is no number of ranks, nor a range as 2..1024")
+    number, last = int(found[1]), int(found[2] or found[1])
+    counts = [number << shift for shift in range(21) if number << shift <= last]
+    if not counts:
+        raise ArgumentTypeError(f"{text!r} ends before it starts")
+    return tuple(counts)
+
+
+def positive(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e12:
+        raise ArgumentTypeError(f"{text!r} is not a number above 0")
+    return number
+
+
+def execute(args) -> Outcome:
+    axes = read_axes(args.axes)
+    op = fixed_axes(load(args.pipeline, stages=args.stages, mode="chunk"), axes)
+    if found := cut_errors(op.whole, op.stages):
+        raise ChunkwiseError(*found)
+    sizes, io = input_sizes(op.whole, workload(args.workload, "cuda"), axes, None), IO_DTYPES[args.dtype]
+    machine = Machine(args.tflops, args.gbps, args.link_gbps, args.link_us)
+    factors = factors_of(op, read_report(args.report, op), machine, io) if args.report else {}
+    counts = [1, *(count for count in args.ranks if count > 1)]
+    costs = [cost(op, sizes, io, count, machine, args.backward, factors) for count in counts]
+    document = {
+        "pipeline": op.spec.name, "axes": sizes, "dtype": args.dtype, "backward": args.backward,
+        "machine": asdict(machine), "measured": bool(factors),
+        "ranks": [{**asdict(each), "total_ms": each.total_ms, "speedup": speedup(costs[0], each)} for each in costs],
+    }  # fmt: skip
+    return Outcome(document, [cost_table(op.spec.name, sizes, costs), *lines(costs, machine, bool(factors))])
+
+
+def read_report(path: str, op) -> dict:
+    """The report of a run of this pipeline on one device."""
+    try:
+        report = json.loads(Path(path).read_text(encoding="utf-8"))
+        known = report["pipeline"] == op.spec.name and report["stages"] and "ranks" not in report
+    except (OSError, ValueError, TypeError, KeyError):
+        known = False
+    if not known:
+        message = f"--report {path} is not the report of a run of {op.spec.name} on one device"
+        raise ChunkwiseError(Diagnostic(codes.RUN_REPORT, message, help=f"chunkwise run {op.spec.name} writes it"))
+    return report
+
+
+def speedup(one: Cost, many: Cost) -> float:
+    return one.total_ms / many.total_ms
+
+
+def cost_table(name: str, sizes, costs: list[Cost]):
+    title = f"{name}: {', '.join(f'{axis}={size}' for axis, size in sizes.items())}"
+    heads = (
+        "ranks",
+        "rows each",
+        "compute ms",
+        "link ms",
+        "MB in",
+        "merge ms",
+        "depth",
+        "total ms",
+        "speed-up",
+        "each",
+    )
+    rows = [
+        (
+            str(each.ranks), str(each.rows), f"{each.compute_ms:.3f}", f"{each.link_ms:.3f}", f"{each.bytes / 1e6:.3g}",
+            f"{each.merge_ms:.3f}", str(each.depth), f"{each.total_ms:.3f}", f"{speedup(costs[0], each):.2f}",
+            f"{100 * speedup(costs[0], each) / each.ranks:.0f} %",
+        )
+        for each in costs
+    ]  # fmt: skip
+    return table(title, dict.fromkeys(heads, "right"), rows)
+
+
+def lines(costs: list[Cost], machine: Machine, measured: bool) -> list[str]:
+    paying = [each.ranks for each in costs if speedup(costs[0], each) >= PAYS * each.ranks]
+    fastest = min(costs, key=lambda each: each.total_ms)
+    basis = "the report's times of each stage" if measured else "peaks alone, which no kernel reaches: pass --report"
+    return [
+        f"by {basis}; link {machine.link_gbps:g} GB/s and {machine.link_us:g} us a collective, nothing overlapped",
+        f"each rank is worth {PAYS:.0%} of one alone up to {max(paying)} ranks; fastest on {fastest.ranks}",
+    ]

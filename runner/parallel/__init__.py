@@ -1,0 +1,37 @@
+"""Sequences cut across the ranks of a process group: context parallel pipelines on torch.distributed.
+
+Every rank holds some of the rows. A scan's state is all that crosses a cut, and a piece of a sequence acts on it as an
+affine map, S -> M S + H. So the pipeline stays as it is, but for its scan (split_graph.py):
+
+    forward    scan.segment     (M, H) of each piece here; H from initial_state where a sequence begins here
+               scan.gather      the maps of all ranks, on all ranks
+               scan.enter       what the ranks before make of them: the state that each piece starts from
+               scan             as before, from that state
+    backward   scan.vjp.segment the cotangent of the state that enters each piece, had none come back from later ranks
+               scan.vjp.gather  those of all ranks, on all ranks
+               scan.vjp.enter   what the ranks after make of them, through the transposed maps
+               scan.vjp         as before, with that as the cotangent of its final state
+
+No gradient goes through the maps: the scan is seeded with the state that the sequence really has there, and its
+gradient with the cotangent that it really has there, so each rank's own vjp gives the gradients of its own rows.
+
+What is sent does not depend on T: K (K + V) float32 numbers a head forward (K + K V where a state only decays), K V
+backward, from each rank to each. Where no sequence lies on three ranks, no map is made or sent; and of more than two
+ranks each then sends its state to the next one alone, ``scan.pass`` in place of ``scan.gather`` (reach_of in
+split_graph.py).
+
+A scan says which stage gives its map by ``SEGMENT = "..."`` in its file. A stage that holds a state of each sequence
+and says no such thing cannot be cut, and is refused.
+
+    cut.py             which rows of which sequences lie on which rank: host numbers only
+    split_graph.py     the rewrite
+    exchange_stage.py  the stage of communication, bound to a process group
+    split_op.py        an op's split graphs and their plans
+    agreement.py       whether all ranks mean the same call, asked before the first launch
+    lost_rank.py       a collective that fails: one readable message
+    states.py          states of whole sequences <-> states of the pieces here
+    parallel_op.py     the op: load(PIPE).context_parallel(mesh)
+    verify_ranks.py    what all ranks make together, against the definition and one process
+    rank_clock.py      a clock that runs a thing equally often on every rank
+    cost_model.py      what more ranks would cost
+"""

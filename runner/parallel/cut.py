@@ -1,0 +1,79 @@
+"""Which rows of which sequences lie on which rank. Host numbers only; every rank computes the same.
+
+Rank r holds rows[r] consecutive rows, in the order of the ranks. A sequence may begin and end anywhere, on one rank or
+many. Ranks may hold no rows at all; inside a sequence such a rank passes the state on.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One rank's part. of: for each sequence here, the number that it has in the whole call; -1 for an empty one that
+    stands where a rank has none. lengths: their rows here, None in a plain batch. begins, ends: whether the first and
+    the last row of it lie here. before, after: the ranks that hold what comes before the first of them, and after the
+    last, nearest rank last and first. spans: the most ranks that any sequence of the call lies on. total: sequences of
+    the whole call.
+    """
+
+    of: tuple[int, ...]
+    lengths: tuple[int, ...] | None
+    begins: tuple[bool, ...]
+    ends: tuple[bool, ...]
+    before: range
+    after: range
+    spans: int
+    total: int
+
+    @property
+    def lanes(self) -> int:
+        """Sequences that may cross a border of this rank at once."""
+        return self.total if self.lengths is None else 1
+
+
+def plain_cut(batch: int, rank: int, ranks: int) -> Cut:
+    """Of a plain batch: every sequence lies on every rank."""
+    of, first, last = tuple(range(batch)), rank == 0, rank == ranks - 1
+    return Cut(of, None, (first,) * batch, (last,) * batch, range(rank), range(rank + 1, ranks), ranks, batch)
+
+
+def packed_cut(lengths: Sequence[int], rows: Sequence[int], rank: int) -> Cut:
+    """Of packed sequences. lengths: of the whole sequences. rows: of each rank."""
+    held = ranks_of(lengths, rows)
+    starts, borders = [0, *accumulate(lengths)], [0, *accumulate(rows)]
+    low, high = borders[rank], borders[rank + 1]
+    of = tuple(n for n, ranks in enumerate(held) if rank in ranks)
+    if not of:
+        return Cut((-1,), (0,), (True,), (True,), range(0), range(0), most(held), len(lengths))
+    return Cut(
+        of=of,
+        lengths=tuple(max(0, min(starts[n + 1], high) - max(starts[n], low)) for n in of),
+        begins=tuple(held[n][0] == rank for n in of),
+        ends=tuple(held[n][-1] == rank for n in of),
+        before=range(held[of[0]][0], rank),
+        after=range(rank + 1, held[of[-1]][-1] + 1),
+        spans=most(held),
+        total=len(lengths),
+    )
+
+
+def ranks_of(lengths: Sequence[int], rows: Sequence[int]) -> list[range]:
+    """The ranks that each sequence lies on; one without rows where its first row would lie, at the end on the last."""
+    borders, found, start = [0, *accumulate(rows)], [], 0
+    for length in lengths:
+        first = next((r for r in range(len(rows)) if borders[r] <= start < borders[r + 1]), len(rows) - 1)
+        last = next((r for r in range(first, len(rows)) if start + length <= borders[r + 1]), len(rows) - 1)
+        found.append(range(first, last + 1))
+        start += length
+    return found
+
+
+def most(held: Sequence[range]) -> int:
+    return max(map(len, held), default=0)
+
+
+def even_rows(tokens: int, ranks: int) -> tuple[int, ...]:
+    """Rows of each rank when nobody says otherwise: the same number, the first ranks one more where that is left."""
+    return tuple(tokens // ranks + (rank < tokens % ranks) for rank in range(ranks))

@@ -1,0 +1,158 @@
+"""The op on sequences that are cut across ranks: ``load("gated_delta").context_parallel(mesh)``."""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+from ..calling.autograd import differentiable, needs_autograd
+from ..calling.fingerprint import fingerprint
+from ..calling.function import Call, Op, refuse_positional
+from ..calling.least_recent import LeastRecent
+from ..calling.transforms import refuse_transforms
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..planning.dtypes import name_of
+from ..planning.sequences import check_agreement, host_lengths, lengths_of, refuse
+from .agreement import Agreement, is_ready
+from .cut import Cut, even_rows, packed_cut, plain_cut
+from .exchange_stage import Ranks, ranks_of
+from .split_graph import cut_errors, numbers_of, reach_of, sizes_of
+from .split_op import SplitOp
+from .states import states_here, whole_states
+
+
+class ParallelOp:
+    """An op whose rows are spread over the ranks of a group, each call made by all of them."""
+
+    def __init__(self, op: Op, group: "DeviceMesh | dist.ProcessGroup | None" = None):
+        self.op, self.ranks = op.with_mode("chunk"), group_ranks(group)
+        if found := cut_errors(self.op.whole, self.op.stages):
+            raise ChunkwiseError(*found)
+        self.agreement, self.views = Agreement(self.ranks), LeastRecent(16)
+        self.name = f"{op.spec.name} {fingerprint(self.op)}"
+
+    def __repr__(self) -> str:
+        return f"<{self.op!r} over {self.ranks.size} ranks>"
+
+    def __deepcopy__(self, memo) -> "ParallelOp":
+        """Itself, as an op is: models that hold one are copied, process groups cannot be."""
+        return self
+
+    @torch.compiler.disable
+    def __call__(self, /, *positional, cu_seqlens=None, seqlens=None, rows=None, outputs=None, **given):
+        """The op on this rank's rows of the tensors, all by name; every rank of the group calls it.
+
+        Tensors with tokens hold the rows of this rank, [B, T here, ...]; the ranks' rows follow each other in the order
+        of the ranks. cu_seqlens, seqlens: of the packed sequences whole, the same on every rank; they may be cut
+        anywhere. rows: how many rows each rank has, for packed sequences that are not spread evenly (the first ranks
+        have one more then, where that is left). outputs: as in Op.
+
+        States are whole: initial_state [N, ...] has all sequences on every rank, of which each rank reads those that
+        begin on it; final_state [N, ...] has those that end on this rank, and 0 for the others. So is the gradient of
+        an initial state, and of a constant of the model (A_log, say) a rank gives its share: added over the ranks they
+        are what one process gives. Every rank calls backward too. Under torch.compile the graph breaks here.
+
+        Raises ChunkwiseError: what Op raises; RANKS_DIFFER before the first launch where ranks mean different calls;
+        RANK_LOST where another rank is gone.
+        """
+        if positional:
+            refuse_positional(self.op.spec)
+        refuse_transforms(self.op.spec.name, given.values())
+        call, cut = self.bind(given, cu_seqlens, seqlens, rows, outputs)
+        results = differentiable(call) if needs_autograd(call.tensors.values()) else call.run()
+        whole = {name: whole_states(x, cut, cut.ends) if self.is_state(name) else x for name, x in results.items()}
+        return self.op.result(**{name: whole.get(name) for name in self.op.spec.outputs})
+
+    def is_state(self, output: str) -> bool:
+        value = self.op.whole.outputs[output]
+        return self.op.whole.values[value].axes[0] == "N"
+
+    def bind(self, given: Mapping, cu_seqlens=None, seqlens=None, rows=None, outputs=None) -> tuple[Call, Cut]:
+        """One call with everything checked, here and against the other ranks; nothing launched yet."""
+        try:
+            call, cut, lengths, rows = self.bind_here(given, cu_seqlens, seqlens, rows, outputs)
+        except ChunkwiseError as error:
+            self.agreement.refuse(error)
+            raise
+        self.agreement.require(self.facts(call, lengths, rows))
+        if cut.spans < 2:
+            return call, cut
+        reach = reach_of(cut.spans, self.ranks.size)
+        view = self.views.get((call.op, reach), lambda: SplitOp(call.op, self.ranks, reach))
+        sizes = {**call.sizes, **sizes_of(reach, self.ranks.size, cut.lanes)}
+        params = {**call.params, **numbers_of(reach, cut.before, cut.after)}
+        return replace(call, op=view, graph=view.graph(call.graph.absent), sizes=sizes, params=params), cut
+
+    def bind_here(self, given, cu_seqlens, seqlens, rows, outputs):
+        """(the call on the rows here as if they were all, cut, lengths and rows of the whole call or None)."""
+        tensors, _ = self.op.split(given)
+        _, _, _, sizes = self.op.read(tensors)
+        lengths = whole_lengths(cu_seqlens, seqlens)
+        if lengths is None:
+            cut, rows = plain_cut(sizes.get("B", 1), self.ranks.rank, self.ranks.size), None
+        else:
+            rows = self.checked_rows(rows, lengths, sizes)
+            cut = packed_cut(lengths, rows, self.ranks.rank)
+        states = {name: x for name, x in tensors.items() if x is not None and self.op.whole.inputs[name].axes[0] == "N"}
+        for name, x in states.items():
+            if len(x) != cut.total:
+                message = f"{name} has {len(x)} states, and the sequences of all ranks are {cut.total}"
+                raise ChunkwiseError(Diagnostic(codes.TENSOR, message, help="states are whole, on every rank"))
+        here = {name: states_here(x, cut, cut.begins) for name, x in states.items()}
+        return self.op.bind({**given, **here}, None, cut.lengths, outputs), cut, lengths, rows
+
+    def checked_rows(self, rows: Sequence[int] | None, lengths: tuple[int, ...], sizes: Mapping) -> tuple[int, ...]:
+        """The rows of each rank, which hold all sequences; this rank has its own."""
+        given = rows is not None
+        rows = host_lengths(rows) if given else even_rows(sum(lengths), self.ranks.size)
+        T, rank = sizes.get("T"), self.ranks.rank
+        if len(rows) != self.ranks.size:
+            refuse(f"rows has {len(rows)} numbers, and there are {self.ranks.size} ranks")
+        if sum(rows) < sum(lengths):
+            refuse(f"the sequences have {sum(lengths)} tokens in all, the ranks have {sum(rows)} rows")
+        if T != rows[rank]:
+            says = "rows says" if given else "spread evenly, it has"
+            refuse(f"rank {rank} has T = {T} rows, {says} {rows[rank]}", "pass rows=[...]: how many each rank has")
+        return rows
+
+    def facts(self, call: Call, lengths, rows) -> dict[str, Hashable]:
+        """What must be the same on every rank."""
+        sizes = tuple((axis, size) for axis, size in call.sizes.items() if axis not in ("T", "N", "NT", "C"))
+        trained = [name for name, x in call.tensors.items() if x is not None and x.requires_grad]
+        return {
+            "pipeline": self.name, "ranks": self.ranks.members, "lengths": lengths, "rows": rows, "axes": sizes,
+            "dtype": name_of(call.io), "back end": call.backend, "params": tuple(call.params.items()),
+            "inputs": tuple(name for name, x in call.tensors.items() if x is not None),
+            "gradients": tuple(trained) if torch.is_grad_enabled() else (), "outputs": tuple(call.wanted),
+        }  # fmt: skip
+
+
+def whole_lengths(cu_seqlens, seqlens) -> tuple[int, ...] | None:
+    if cu_seqlens is None and seqlens is None:
+        return None
+    lengths = lengths_of(cu_seqlens) if seqlens is None else host_lengths(seqlens)
+    if cu_seqlens is not None and seqlens is not None:
+        check_agreement(cu_seqlens, lengths)
+    return lengths
+
+
+def group_ranks(group) -> Ranks:
+    """The ranks of a one-dimensional mesh, of a process group, or, for None, of all processes."""
+    if not is_ready():
+        message = "context parallel needs a process group, and torch.distributed has none"
+        help = 'start with torchrun, and call torch.distributed.init_process_group("nccl"), or "gloo" on CPUs'
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help))
+    if isinstance(group, DeviceMesh):
+        if group.ndim != 1:
+            names = group.mesh_dim_names or tuple(range(group.ndim))
+            message = f"sequences are cut along one dimension of a mesh, and this one has {group.ndim}"
+            raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=f"pass mesh[{names[-1]!r}]"))
+        group = group.get_group()
+    group = dist.group.WORLD if group is None else group
+    if not isinstance(group, dist.ProcessGroup) or dist.get_rank(group) < 0:
+        message = "a group is a DeviceMesh or a ProcessGroup that this process is in"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help='init_device_mesh("cuda", (8,)), or None for all'))
+    return ranks_of(group)

@@ -1,0 +1,165 @@
+"""The rewrite: a graph whose scans are seeded with the state that the ranks before leave. See the package's docstring.
+
+It works on the forward graph and on one with its backward pass. The scan and its vjp keep their ids and values, so that
+tables, pictures and errors keep speaking of the file; what is new stands around them, ``scan.segment`` and so on.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ...stages import _laws
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic, Note
+from ..graphs.build_graph import term
+from ..graphs.graph import Graph, Node, Value
+from ..stage_files.stage_library import Stage
+from .exchange_stage import Ranks, exchange_stage
+
+MAPS = {"map": "maps", "decay": "decays"}
+"""An output of a segment stage that is its map -> the port that takes those of all ranks."""
+PIECE = "cotangent/state/segment_start"
+FORWARD, REVERSE = "merge_states", "merge_cotangents"
+START = {"first": "_first_before", "count": "_count_before"}
+END = {"last": "_last_after", "count": "_count_after"}
+"""Params of the merging stages -> names that each call gives its numbers by (``numbers_of``)."""
+
+
+NEXT, STATES, MAPS_TOO = "next", "states", "maps"
+
+
+def reach_of(spans: int, ranks: int) -> str:
+    """What is exchanged, by the most ranks that a sequence lies on. Three or more: the maps and states of all, for they
+    pass through. Else states alone, and of more than two ranks only the next one wants one: 1 / (ranks - 1) of the
+    bytes."""
+    return MAPS_TOO if spans > 2 else STATES if ranks == 2 else NEXT
+
+
+def sizes_of(reach: str, ranks: int, lanes: int) -> dict[str, int]:
+    """The axes of what is exchanged: one rank's states come in, or those of all."""
+    return {"RANKS": 1 if reach == NEXT else ranks, "LANES": lanes}
+
+
+def numbers_of(reach: str, before: range, after: range) -> dict[str, int]:
+    """The numbers of one call: the ranks before, nearest last, and after, nearest first; the one next to this, if its
+    states are all that comes in."""
+    first, last = (0, 0) if reach == NEXT else (before.start, after.stop - 1)
+    return {"_first_before": first, "_count_before": len(before), "_last_after": last, "_count_after": len(after)}
+
+
+def split_graph(graph: Graph, stages: Mapping[str, Stage], ranks: Ranks, reach: str) -> Graph:
+    """reach: what is exchanged (``reach_of``). Raises ChunkwiseError for a graph that cannot be cut."""
+    if found := cut_errors(graph, stages):
+        raise ChunkwiseError(*found)
+    split = Split(graph, stages, ranks, reach)
+    for node in graph.nodes.values():
+        split.add(node)
+    return split.whole()
+
+
+def cut_errors(graph: Graph, stages: Mapping[str, Stage]) -> list[Diagnostic]:
+    """What stands against cutting sequences: a state that nothing says the map of; or there is no scan at all."""
+    forward = [node for node in graph.nodes.values() if node.phase == "forward"]
+    found = [state_error(node) for node in forward if holds_states(node) and not node.stage.segment]
+    found += [error for node in forward if node.stage.segment for error in segment_errors(node, stages)]
+    if not found and not any(node.stage.segment for node in forward):
+        message = f"{graph.name} has no scan whose state could cross from rank to rank"
+        found.append(Diagnostic(codes.NOT_CUT, message, graph.spec.mark))
+    return found
+
+
+def holds_states(node: Node) -> bool:
+    """Whether a stage takes or gives something of each sequence."""
+    contract = node.stage.contract
+    ports = (*contract.inputs.values(), *contract.outputs.values())
+    return bool(contract.mutated) or any(node.axes.get(axis, axis) == "N" for port in ports for axis in port.axes)
+
+
+def state_error(node: Node) -> Diagnostic:
+    message = f"{node.id} ({node.stage.name}) holds a state of each sequence, and does not say how it crosses a cut"
+    help = 'a scan names the stage that gives a piece\'s map in its file: SEGMENT = "..."'
+    return Diagnostic(codes.NOT_CUT, message, node.mark, help=help)
+
+
+def segment_errors(node: Node, stages: Mapping[str, Stage]) -> list[Diagnostic]:
+    """A segment stage reads what its scan reads, and gives a state, and a map or a decay."""
+    name, contract = node.stage.segment, node.stage.contract
+    stage = stages.get(name)
+    gives = set(stage.contract.outputs) if stage else set()
+    fits = stage and stage.contract.inputs.keys() <= contract.inputs.keys() and "state" in gives and gives & {*MAPS}
+    if fits and "initial_state" in contract.inputs and "final_state" in contract.outputs:
+        return []
+    why = "there is no such stage" if stage is None else "their ports do not go together"
+    note = Note("the segment stage reads inputs of the scan and gives state, and map or decay")
+    message = f"{node.stage.name} names {name} as its SEGMENT, and {why}"
+    return [Diagnostic(codes.NOT_CUT, message, node.mark, (note,))]
+
+
+class Split:
+    """Copies a graph node by node, with what the cut needs around each scan and its vjp."""
+
+    def __init__(self, graph: Graph, stages: Mapping[str, Stage], ranks: Ranks, reach: str):
+        self.graph, self.stages, self.ranks, self.reach = graph, stages, ranks, reach
+        self.values, self.nodes = dict(graph.values), {}
+        self.starts: dict[str, str] = {}
+        self.passed: dict[str, dict[str, str]] = {}
+
+    def add(self, node: Node) -> None:
+        origin = node.id.removesuffix(".vjp").removesuffix(".rebuild")
+        if node.phase == "forward" and node.stage.segment:
+            self.enter(node)
+        elif node.phase == "backward" and node.stage.is_vjp and origin in self.starts:
+            return self.enter_backward(node, origin)
+        if node.phase != "backward" and origin in self.starts:
+            node = replace(node, inputs={**node.inputs, "initial_state": self.starts[origin]})
+        self.nodes[node.id] = node
+
+    def enter(self, scan: Node) -> None:
+        """The state that a scan starts from: its own, and what the ranks before leave."""
+        stage = self.stages[scan.stage.segment]
+        wanted = [port for port in stage.contract.outputs if port == "state" or self.reach == MAPS_TOO]
+        inputs = {port: scan.inputs[port] for port in stage.contract.inputs}
+        segment = self.place(f"{scan.id}.segment", stage, inputs, wanted, scan)
+        all_of = self.exchange(segment.outputs, scan, last=True)
+        self.passed[scan.id] = {MAPS[port]: all_of[f"{port}s"] for port in MAPS if f"{port}s" in all_of}
+        given = {**self.passed[scan.id], "states": all_of["states"], "initial_state": scan.inputs["initial_state"]}
+        merged = self.place(f"{scan.id}.enter", self.stages[FORWARD], given, ["start"], scan, START)
+        self.starts[scan.id] = merged.outputs["start"]
+
+    def enter_backward(self, vjp: Node, scan: str) -> None:
+        """The cotangent of the state that a scan ends with: its own, and what the ranks after give back."""
+        segment = self.place(f"{vjp.id}.segment", vjp.stage, vjp.inputs, ["d_initial_state"], vjp)
+        sent = {"cotangent": segment.outputs["d_initial_state"]}
+        # what the vjp calls the gradient of an initial state is that of the piece alone
+        self.values[sent["cotangent"]] = replace(self.values[sent["cotangent"]], unit=PIECE)
+        all_of = self.exchange(sent, vjp, last=False)
+        given = {**self.passed[scan], **all_of, "d_final_state": vjp.inputs["d_final_state"]}
+        merged = self.place(f"{vjp.id}.enter", self.stages[REVERSE], given, ["end"], vjp, END)
+        self.nodes[vjp.id] = replace(vjp, inputs={**vjp.inputs, "d_final_state": merged.outputs["end"]})
+
+    def exchange(self, sent: Mapping[str, str], like: Node, last: bool) -> Mapping[str, str]:
+        """What the ranks send, by port -> what has come in, by port."""
+        near, values = self.reach == NEXT, {port: self.values[name] for port, name in sent.items()}
+        id = f"{like.id}.{'pass' if near else 'gather'}"
+        stage = exchange_stage(id, values, self.ranks, last, near)
+        return self.place(id, stage, sent, list(stage.contract.outputs), like).outputs
+
+    def place(self, id: str, stage: Stage, inputs: Mapping, wanted, like: Node, params: Mapping | None = None) -> Node:
+        """A new node in the phase of another one, whose axes and place in the file it has."""
+        contract, axes = stage.contract, {axis: like.axes.get(axis, axis) for axis in stage.axis_names}
+        outputs = {port: f"{id}.{port}" for port in wanted}
+        node = Node(
+            id, stage, {port: inputs.get(port) for port in contract.inputs}, outputs, axes, params or {}, like.mark,
+            phase=like.phase,
+        )  # fmt: skip
+        for port, name in outputs.items():
+            declared = contract.outputs[port]
+            terms = tuple(axes.get(axis, term(axis)) for axis in declared.axes)
+            laws = (_laws.parse(declared.where),) if declared.where else ()
+            self.values[name] = Value(name, terms, declared.dtype, declared.unit, laws, id, port, like.mark)
+        self.nodes[id] = node
+        return node
+
+    def whole(self) -> Graph:
+        graph = replace(self.graph, values=self.values, nodes=self.nodes, file=self.graph.file or self.graph)
+        made = {name for node in self.nodes.values() if node.phase == "forward" for name in node.outputs.values()}
+        return replace(graph, kept=tuple(name for name in self.values if name in made & graph.read_later))

@@ -1,0 +1,35 @@
+"""An op as the calls of a cut sequence see it (function.Call): its graphs are split, its plans are its own."""
+
+from ..calling.function import Call, Op
+from ..calling.least_recent import LeastRecent
+from ..graphs.graph import Graph
+from .exchange_stage import Ranks
+from .split_graph import split_graph
+
+
+class SplitOp:
+    """reach: as in split_graph."""
+
+    def __init__(self, op: Op, ranks: Ranks, reach: str):
+        self.op, self.ranks, self.reach = op, ranks, reach
+        self.memory_budget = op.memory_budget
+        self.graphs, self.plans = LeastRecent(64), LeastRecent(256)
+
+    def graph(self, absent: frozenset[str]) -> Graph:
+        return self.split(absent, lambda: self.op.graph(absent))
+
+    def joint_graph(self, absent, wanted, cotangents, recompute=None) -> Graph:
+        """As Op.joint_graph; derived first, so that the reverse exchange goes around the scan's own gradient."""
+        key = (absent, wanted, cotangents, recompute)
+        return self.split(key, lambda: self.op.joint_graph(*key))
+
+    def split(self, key, make) -> Graph:
+        return self.graphs.get(key, lambda: split_graph(make(), self.op.stages, self.ranks, self.reach))
+
+    def has_gradient(self, name: str, absent: frozenset[str] = frozenset()) -> bool:
+        return self.op.has_gradient(name, absent)
+
+    def recompute_choice(self, call: Call) -> frozenset[str]:
+        """The op's own: states and maps that crossed the cut are kept beside the budget, for no rank can rebuild them
+        alone."""
+        return self.op.recompute_choice(call)

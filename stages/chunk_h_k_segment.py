@@ -1,0 +1,35 @@
+"""What a piece of a sequence does to the state under a decay per channel: its whole decay, and the state it leaves.
+
+    decay = 2^(sum over the piece's chunks of b_end)
+    state = the final_state of chunk_h_k over the piece
+
+A state S that came in from the rank before would leave as diag(decay) S + state.
+"""
+
+import torch
+
+from . import chunk_h_k
+from ._contract import Contract, Launcher
+from ._segment import DECAY, STATE, segment_configs, segment_launches
+from ._tiles import state_limits
+
+CONTRACT = Contract(
+    inputs=chunk_h_k.CONTRACT.inputs,
+    outputs={"decay": DECAY, "state": STATE},
+    flops="2 * B * T * HV * K * V",
+)
+
+
+def reference(kg, v, b_end, initial_state, *, C):
+    """kg [B, T, HV, K], v [B, T, HV, V], b_end [B, NT, HV, K], initial_state [B, HV, K, V]."""
+    found = chunk_h_k.reference(kg, v, b_end, initial_state, C=C)
+    return {"decay": torch.exp2(b_end.sum(1)), "state": found["final_state"]}
+
+
+def launch(kg, v, b_end, initial_state, decay, state, *, C, seqs, config):
+    return segment_launches(
+        kg, None, v, None, None, initial_state, None, decay, state, b_end=b_end, C=C, seqs=seqs, config=config
+    )
+
+
+LAUNCHERS = [Launcher("triton", launch, segment_configs, state_limits)]

@@ -1,0 +1,36 @@
+"""Sequences cut over two GPUs and NCCL: the same code as over gloo, held against the definition in bfloat16."""
+
+import pytest
+import torch
+from support.ranks import on_ranks
+
+from chunkwise.runner import load
+from chunkwise.runner.graphs.sizes import complete
+from chunkwise.runner.parallel.verify_ranks import verify_ranks
+from chunkwise.runner.verification.generate import make_inputs
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs"),
+]
+PIPELINES = ["gated_delta", "delta_rule", "simple_gla", "retention", "lightning", "gla", "kda", "mamba2"]
+SIZES = dict(B=1, H=2, HV=4, K=64, V=64)
+
+
+def verified(rank, size):
+    found = {}
+    for name in PIPELINES:
+        op = load(name)
+        for lengths, T in ((None, 300), ((37, 251, 140), 428)):
+            sizes = complete(op.whole, {**SIZES, "T": T}, lengths and len(lengths))
+            inputs = make_inputs(op.whole, sizes, torch.bfloat16, f"cuda:{rank}")
+            checked = verify_ranks(op.context_parallel(), inputs, seqlens=lengths, backward=True)
+            if checked:
+                found[name, lengths] = [f"{row.id}.{row.value}: {row.why}" for row in checked.rows if not row.ok]
+    return found
+
+
+def test_two_gpus():
+    found = on_ranks(2, verified, transport="nccl")[0]
+    assert isinstance(found, dict), found
+    assert len(found) == 2 * len(PIPELINES) and {each: wrong for each, wrong in found.items() if wrong} == {}

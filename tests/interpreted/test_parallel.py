@@ -1,0 +1,38 @@
+"""Maps and merges on their kernels, over three ranks: a sequence that passes through the middle one."""
+
+import pytest
+import torch
+from support.ranks import on_ranks
+
+from chunkwise.runner import load
+from chunkwise.runner.graphs.sizes import complete
+from chunkwise.runner.parallel.verify_ranks import verify_ranks
+from chunkwise.runner.verification.generate import make_inputs
+
+CASES = [("gated_delta", None, True), ("simple_gla", (5, 29), True), ("gla", None, False), ("kda_core", (3, 31), False)]
+"""Pipeline, lengths, and whether gradients too."""
+
+
+def verified(rank, size):
+    found = {}
+    for name, lengths, backward in CASES:
+        op = load(name, backend="interpret").with_axes({"C": 16})
+        sizes = complete(op.whole, dict(B=1, T=34, H=1, HV=1, K=24, V=20), lengths and len(lengths))
+        inputs = make_inputs(op.whole, sizes, torch.float32, "cpu", 0, "weak_gate")
+        checked = verify_ranks(op.context_parallel(), inputs, seqlens=lengths, backward=backward)
+        if checked:
+            made = [row for row in checked.rows if row.backend == f"{size} ranks"]
+            found[name] = [len(made), *(f"{row.value}: {row.why}" for row in checked.rows if not row.ok)]
+    return found
+
+
+@pytest.fixture(scope="module")
+def found():
+    result = on_ranks(3, verified)[0]
+    assert isinstance(result, dict), result
+    return result
+
+
+@pytest.mark.parametrize("name,made", [("gated_delta", 8), ("simple_gla", 7), ("gla", 2), ("kda_core", 2)])
+def test_three_ranks(found, name, made):
+    assert found[name] == [made]

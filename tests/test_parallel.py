@@ -1,0 +1,343 @@
+"""Sequences cut across ranks: outputs, states and gradients are those of one process, and what goes wrong is said."""
+
+import contextlib
+import copy
+import importlib.util
+import io
+import os
+import tempfile
+import time
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from support.ranks import on_ranks
+from torch.distributed.device_mesh import init_device_mesh
+
+from chunkwise.runner import ChunkwiseError, load
+from chunkwise.runner.graphs.sizes import complete
+from chunkwise.runner.main import main
+from chunkwise.runner.parallel.cut import even_rows, packed_cut, ranks_of
+from chunkwise.runner.parallel.exchange_stage import ranks_on_paper
+from chunkwise.runner.parallel.split_graph import reach_of, split_graph
+from chunkwise.runner.parallel.verify_ranks import cut_rows, together
+from chunkwise.runner.verification.generate import make_cotangents, make_inputs
+
+ROOT = Path(__file__).resolve().parents[1]
+PIPELINES = ["gated_delta", "delta_rule", "simple_gla", "retention", "lightning", "gla", "kda", "mamba2"]
+SCANS = ["gated_delta", "simple_gla", "gla", "kda"]
+"""One pipeline for each of the four scans."""
+REACHES = [(2, "states"), (3, "maps"), (3, "next")]
+SIZES = dict(H=1, HV=2, K=6, V=5)
+CLOSE = 1e-11
+"""Of two orders of the same float64 sums, relative to the largest number."""
+
+
+def case(name, lengths, T=None, C=16):
+    """(op, inputs, cotangents) in float64: slow decay, so that what crosses a cut is seen a long way after."""
+    op = load(name).with_axes({"C": C})
+    sizes = SIZES | dict(B=2 if lengths is None else 1, T=T or sum(lengths))
+    sizes = complete(op.whole, sizes, None if lengths is None else len(lengths))
+    inputs = make_inputs(op.whole, sizes, torch.float64, "cpu", 0, "weak_gate")
+    call = op.bind(inputs, seqlens=lengths)
+    joint = call.joint(call.trainable(), call.wanted)
+    cotangents = make_cotangents(joint, call.sizes, torch.float64, "cpu")
+    return op, inputs, {name: cotangents[value] for name, value in joint.cotangents.items()}
+
+
+def alone(op, inputs, cotangents, lengths):
+    """Outputs and gradients (``d_<input>``) of one process."""
+    call = op.bind(inputs, seqlens=lengths)
+    leaves = {name: x.clone().requires_grad_() for name, x in inputs.items() if name in call.trainable()}
+    out = op(**{**inputs, **leaves}, seqlens=lengths)._asdict()
+    grads = torch.autograd.grad([out[name] for name in cotangents], list(leaves.values()), list(cotangents.values()))
+    return {name: x.detach() for name, x in out.items()} | {f"d_{name}": x for name, x in zip(leaves, grads)}
+
+
+def worst(found, right):
+    """The largest relative difference, and where."""
+    assert found.keys() == right.keys()
+    off = {name: (found[name] - x).abs().max().item() / max(x.abs().max().item(), 1e-30) for name, x in right.items()}
+    return max((size, name) for name, size in off.items())
+
+
+def compare(rank, size, cases):
+    """On rank 0, the worst difference of each case."""
+    found = {}
+    for name, lengths, rows in cases:
+        op, inputs, cotangents = case(name, lengths, None if lengths else sum(rows))
+        rows = rows or even_rows(sum(lengths), size)
+        made = together(op.context_parallel(), inputs, cotangents, lengths, rows, True)
+        if rank == 0:
+            found[name, lengths, rows] = worst(made, alone(op, inputs, cotangents, lengths))
+    return found
+
+
+TWO = [((37, 51, 40), None)]
+THREE = [((0, 3, 70, 1, 9), (30, 0, 53)), ((60,), None), ((20, 30, 9, 37), None)]
+FOUR = [(None, (17, 0, 30, 5)), ((5, 90, 0), (20, 40, 3, 32))]
+
+
+@pytest.mark.parametrize("size,names,kinds", [(2, PIPELINES, TWO), (3, PIPELINES[1::2], THREE), (4, SCANS, FOUR)])
+def test_as_one_process(size, names, kinds):
+    """Plain and packed; sequences that begin, end, pass through, or have no rows; ranks without rows."""
+    found = on_ranks(size, compare, [(name, *kind) for name, kind in product(names, kinds)])[0]
+    assert isinstance(found, dict), found
+    assert len(found) == len(kinds) * len(names)
+    assert {each: off for each, off in found.items() if not off[0] <= CLOSE} == {}
+
+
+def autograd_and_modes(rank, size):
+    """As a model calls it: through autograd, under checkpoint and torch.compile, with a budget, under no_grad."""
+    lengths = (37, 51, 40)
+    op, inputs, cotangents = case("gated_delta", lengths)
+    right, rows = alone(op, inputs, cotangents, lengths), even_rows(128, size)
+    start, own = sum(rows[:rank]), rows[rank]
+    axes = {name: value.axes for name, value in op.whole.inputs.items()}
+    mine = {name: cut_rows(x, axes[name], start, own) for name, x in inputs.items()}
+    d_o = cut_rows(cotangents["o"], ("B", "T"), start, own)
+    budget = load("gated_delta", memory_budget=0).with_axes({"C": 16}).context_parallel()
+    mesh = init_device_mesh("cpu", (1, size), mesh_dim_names=("dp", "cp"))
+    cut, meshed = op.context_parallel(), op.context_parallel(mesh["cp"])
+    assert copy.deepcopy(cut) is cut
+    ways = {
+        "eager": lambda **given: cut(**given, seqlens=lengths),
+        "mesh": lambda **given: meshed(**given, seqlens=lengths, rows=rows),
+        "cu_seqlens": lambda **given: cut(**given, cu_seqlens=torch.tensor([0, 37, 88, 128])),
+        "budget": lambda **given: budget(**given, seqlens=lengths),
+        "checkpoint": lambda **given: torch.utils.checkpoint.checkpoint(
+            lambda: cut(**given, seqlens=lengths), use_reentrant=False
+        ),
+        "compile": torch.compile(lambda **given: cut(**given, seqlens=lengths), backend="eager"),
+    }
+    found = {}
+    for way, run in ways.items():
+        leaves = {name: x.clone().requires_grad_() for name, x in mine.items()}
+        out = run(**leaves)
+        grads = torch.autograd.grad([out.o, out.final_state], list(leaves.values()), [d_o, cotangents["final_state"]])
+        made = dict(zip(leaves, grads))
+        dist.all_reduce(made["initial_state"])
+        state = out.final_state.detach().clone()
+        dist.all_reduce(state)
+        wanted = {name: cut_rows(right[f"d_{name}"], axes[name], start, own) for name in made}
+        wanted |= {"o": cut_rows(right["o"], ("B", "T"), start, own), "final_state": right["final_state"]}
+        found[way] = worst({**made, "o": out.o.detach(), "final_state": state}, wanted)
+    with torch.no_grad():
+        out = cut(**mine, seqlens=lengths, outputs=["o"])
+        assert out.final_state is None
+        found["no_grad"] = worst({"o": out.o}, {"o": cut_rows(right["o"], ("B", "T"), start, own)})
+    return found
+
+
+def nothing_leaks(rank, size):
+    """What the tail of one document holds moves nothing in the next, nor a gradient there: exactly 0, nan or not."""
+    lengths, found = (37, 51, 40), {}
+    for name, filled in product(("gated_delta", "simple_gla"), (7.0, float("nan"))):
+        op, inputs, cotangents = case(name, lengths)
+        cut, rows = op.context_parallel(), even_rows(128, size)
+        changed = {**inputs, "v": inputs["v"].clone()}
+        changed["v"][:, 70:88] = filled
+        made, again = (together(cut, each, cotangents, lengths, rows, True) for each in (inputs, changed))
+        if rank == 0:
+            others = [slice(0, 37), slice(88, 128)]
+            tokens = [each for each, x in made.items() if x.shape[1] == 128]
+            same = all(torch.equal(made[each][:, rows], again[each][:, rows]) for each in tokens for rows in others)
+            state = torch.equal(made["final_state"][[0, 2]], again["final_state"][[0, 2]])
+            moved = not torch.equal(made["o"][:, 70:88], again["o"][:, 70:88])
+            found[name, str(filled)] = same and state and moved
+    return found
+
+
+def command(rank, size):
+    text, line = io.StringIO(), "run gated_delta --context-parallel --backward --seqlens 17,23 --device cpu"
+    with contextlib.redirect_stdout(text), tempfile.TemporaryDirectory() as folder:
+        code = main([*line.split(), "--axes", "T=40,H=1,HV=1,K=8,V=8,C=16", "--out", folder])
+    return code, text.getvalue()
+
+
+def example(rank, size):
+    """examples/context_parallel/train.py: two layers under FSDP and checkpoint, cut and alone."""
+    spec = importlib.util.spec_from_file_location("train", ROOT / "examples" / "context_parallel" / "train.py")
+    train = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(train)
+    cut, alone = (train.train(3, *each, torch.device("cpu")) for each in ((rank, size, True), (0, 1, False)))
+    return max(abs(here - there) / there for here, there in zip(cut, alone)), train.CLOSE, alone[0] - alone[-1]
+
+
+def many(rank, size):
+    checks = (autograd_and_modes, nothing_leaks, refused, command, example)
+    return {check.__name__: check(rank, size) for check in checks}
+
+
+def refused(rank, size):
+    """Ranks that mean different calls hear of it on every rank, before anything is launched."""
+    op, inputs, _ = case("gated_delta", (8, 8))
+    mine = {name: cut_rows(x, op.whole.inputs[name].axes, 8 * rank, 8) for name, x in inputs.items()}
+    says = {}
+
+    def heard(what, run):
+        with pytest.raises(ChunkwiseError) as error:
+            run()
+        says[what] = error.value.diagnostics[0].code + ": " + error.value.diagnostics[0].message
+
+    cut = op.context_parallel()
+    heard("lengths", lambda: cut(**mine, seqlens=(8, 8) if rank else (9, 7)))
+    heard("rows", lambda: cut(**{**mine, "v": mine["v"][:, :7]} if rank else mine, seqlens=(8, 8)))
+    other = load("delta_rule").with_axes({"C": 16}) if rank else op
+    given = {name: mine[name] for name in other.whole.inputs}
+    heard("pipeline", lambda: other.context_parallel()(**given, seqlens=(8, 8)))
+    leaf = {**mine, "q": mine["q"].clone().requires_grad_()} if rank else mine
+    heard("gradients", lambda: op.context_parallel()(**leaf, seqlens=(8, 8)))
+    heard("states", lambda: cut(**{**mine, "initial_state": mine["initial_state"][:1]}, seqlens=(8, 8)))
+    heard("uneven", lambda: cut(**mine, seqlens=(8, 7)))
+    heard("mesh", lambda: op.context_parallel(init_device_mesh("cpu", (1, size), mesh_dim_names=("dp", "cp"))))
+    many = [0] * 200 + [16 - rank, rank]
+    heard("long", lambda: op.context_parallel()(**{**mine, "initial_state": None}, seqlens=many, rows=(8, 8)))
+    heard("serial", lambda: load("gla_serial").context_parallel())
+    return says
+
+
+@pytest.fixture(scope="module")
+def both():
+    found = on_ranks(2, many)
+    assert all(isinstance(each, dict) for each in found), found
+    return found
+
+
+def test_as_a_model_calls_it(both):
+    for found in both:
+        assert len(found["autograd_and_modes"]) == 7
+        assert {way: off for way, off in found["autograd_and_modes"].items() if not off[0] <= CLOSE} == {}
+
+
+def test_nothing_leaks_from_one_document_to_the_next(both):
+    assert both[0]["nothing_leaks"] == {each: True for each in both[0]["nothing_leaks"]}
+    assert len(both[0]["nothing_leaks"]) == 4
+
+
+def test_ranks_that_differ_are_refused_on_every_rank(both):
+    first, second = (found["refused"] for found in both)
+    agreed = "CW622: the ranks differ in "
+    for said in (first, second):
+        assert said["lengths"] == agreed + "lengths: rank 0 has (9, 7), rank 1 has (8, 8)"
+        assert said["pipeline"].startswith(agreed + "pipeline: rank 0 has gated_delta ")
+        assert said["gradients"] == agreed + "gradients: rank 0 has (), rank 1 has ('q',)"
+        assert said["states"] == "CW604: initial_state has 1 states, and the sequences of all ranks are 2"
+        assert said["mesh"] == "CW601: sequences are cut along one dimension of a mesh, and this one has 2"
+        assert said["long"].startswith(agreed + "lengths: rank 0 has ..., 0, 0") and "0, 15, 1)" in said["long"]
+        assert said["serial"].startswith("CW621: scan (gla_chunk_scan) holds a state of each sequence")
+    assert first["rows"] == "CW622: rank 1 of 2 refuses its call: v [B T HV V] has T = 7, q has 8"
+    assert second["rows"] == "CW604: v [B T HV V] has T = 7, q has 8"
+    assert first["uneven"] == "CW622: rank 1 of 2 refuses its call: rank 1 has T = 8 rows, spread evenly, it has 7"
+
+
+def test_the_command_on_two_ranks(both):
+    (code, text), (other, silent) = (found["command"] for found in both)
+    assert (code, other, silent) == (0, 0, "")
+    for words in ("scan.gather", "all_gather", "gloo", "merge_cotangents", "MB from other ranks", "verified:"):
+        assert words in text, text
+    assert "2 ranks together: 8 outputs and gradients within budget of the definition" in text, text
+
+
+def test_a_model_trains_the_same(both):
+    for off, close, learned in (found["example"] for found in both):
+        assert off <= close and learned > 0.1
+
+
+def dies(rank, size):
+    op, inputs, _ = case("simple_gla", (8, 8))
+    mine = {name: cut_rows(x, op.whole.inputs[name].axes, 8 * rank, 8) for name, x in inputs.items()}
+    cut = op.context_parallel()
+    cut(**mine, seqlens=(9, 7))
+    if rank == 1:
+        os.kill(os.getpid(), 9)
+    began = time.monotonic()
+    with pytest.raises(ChunkwiseError) as error:
+        cut(**mine, seqlens=(9, 7))
+    return time.monotonic() - began, str(error.value)
+
+
+def test_a_killed_rank_ends_the_other_with_one_message():
+    seconds, text = on_ranks(2, dies, timeout=8, lost=[1])[0]
+    assert seconds < 8 + 2
+    assert text.startswith("error[CW711]: rank 0 of 2 waited for the others in scan.gather, and one of them is gone: ")
+    assert "pytorch/" not in text and "help: what the other rank printed last says why" in text
+
+
+def stays_away(rank, size):
+    op, inputs, _ = case("simple_gla", (8, 8))
+    mine = {name: cut_rows(x, op.whole.inputs[name].axes, 8 * rank, 8) for name, x in inputs.items()}
+    cut, began = op.context_parallel(), time.monotonic()
+    if rank == 1:
+        time.sleep(3)
+        return None
+    with pytest.raises(ChunkwiseError) as error:
+        cut(**mine, seqlens=(8, 8))
+    return time.monotonic() - began, str(error.value)
+
+
+def test_a_rank_that_does_not_come_is_waited_for_no_longer_than_the_timeout():
+    seconds, text = on_ranks(2, stays_away, timeout=1)[0]
+    assert seconds < 3 and text.startswith("error[CW711]: rank 0 of 2 waited for the others in the question whether ")
+    assert "same call (no answer of rank 1), and one of them is gone" in text
+
+
+@pytest.mark.parametrize("ranks,maps", [(2, False), (3, True)])
+def test_the_picture_of_one_rank(ranks, maps, capsys):
+    line = f"graph gated_delta --backward --ranks {ranks} --axes B=1,T=64,H=1 --format mermaid --out -"
+    assert main(line.split()) == 0
+    text = capsys.readouterr().out
+    for id in ("scan.segment", "scan.gather", "scan.enter", "scan.vjp.segment", "scan.vjp.gather", "scan.vjp.enter"):
+        assert id in text
+    assert ("segment/map" in text) == maps
+    assert main(["graph", "gated_delta", "--ranks", "1"]) == 2
+
+
+@pytest.mark.parametrize("name,ranks,reach", [(name, *each) for name, each in product(SCANS, REACHES)])
+def test_every_edge_fits(name, ranks, reach):
+    """The rewrite places values by hand: shape, dtype and unit are those of the ports that read them."""
+    op = load(name)
+    graph = split_graph(op.trainable_graph(), op.stages, ranks_on_paper(ranks), reach)
+    placed = [id for id in graph.nodes if id.endswith((".segment", ".gather", ".pass", ".enter", "scan", "scan.vjp"))]
+    assert len(placed) == 8
+    for node in map(graph.nodes.get, placed):
+        for port, name in node.inputs.items():
+            declared, value = node.stage.contract.inputs[port], name and graph.values[name]
+            assert declared.optional if value is None else value.dtype == declared.dtype, (node.id, port)
+            if value is not None:
+                assert value.axes == tuple(node.axes.get(axis, axis) for axis in declared.axes), (node.id, port)
+                assert value.unit == declared.unit, (node.id, port)
+
+
+def test_without_a_process_group():
+    with pytest.raises(ChunkwiseError, match="needs a process group"):
+        load("gated_delta").context_parallel()
+
+
+def test_the_command_without_torchrun(capsys):
+    assert main(["run", "gated_delta", "--context-parallel"]) == 2
+    assert "torchrun --nproc-per-node 2" in capsys.readouterr().err
+
+
+def test_what_is_exchanged():
+    """Of two ranks states, of more the next one's state, unless a sequence passes through a rank: then maps."""
+    assert [reach_of(*each) for each in ((2, 2), (2, 3), (3, 3), (2, 64))] == ["states", "next", "maps", "next"]
+
+
+def test_cuts():
+    """Every row of every sequence lies on one rank; a sequence goes from rank to rank without a gap."""
+    for lengths, rows in product(
+        [(5, 0, 7, 1), (0, 0), (), (13,), (0, 4, 0)], [(13,), (4, 9), (0, 5, 0, 8), (1,) * 13]
+    ):
+        cuts = [packed_cut(lengths, rows, rank) for rank in range(len(rows))]
+        for n, (length, ranks) in enumerate(zip(lengths, ranks_of(lengths, rows))):
+            pieces = [cut.lengths[cut.of.index(n)] for cut in cuts if n in cut.of]
+            assert sum(pieces) == length and len(pieces) == len(ranks)
+            assert [cut.begins[cut.of.index(n)] for cut in cuts if n in cut.of] == [True] + [False] * (len(ranks) - 1)
+            assert [cut.ends[cut.of.index(n)] for cut in cuts if n in cut.of] == [False] * (len(ranks) - 1) + [True]
+        assert all(sum(cut.lengths) <= own for cut, own in zip(cuts, rows))
+        for rank, cut in enumerate(cuts):
+            assert not cut.before or cut.before.stop == rank and not cut.begins[0]
+            assert not cut.after or cut.after.start == rank + 1 and not cut.ends[-1]

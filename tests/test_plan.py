@@ -1,0 +1,72 @@
+"""The cost of ranks that are not there: bytes and depth of the split graph, times by the machine's numbers."""
+
+import json
+
+import pytest
+import torch
+
+from chunkwise.runner import load
+from chunkwise.runner.main import main
+from chunkwise.runner.parallel.cost_model import Machine, cost, factors_of
+
+PAPER = Machine()
+SIZES = dict(B=1, T=4096, H=2, HV=4, K=64, V=32)
+STATE, MAP = 4 * 4 * 64 * 32, 4 * 4 * 64 * 64
+"""Bytes of a rank's state and map: float32, 4 value heads."""
+
+
+def planned(name, ranks, backward=True, machine=PAPER):
+    return cost(load(name), SIZES, torch.bfloat16, ranks, machine, backward, {})
+
+
+@pytest.mark.parametrize("name,sent", [("gated_delta", STATE + MAP), ("simple_gla", STATE + 4 * 4 * 64)])
+def test_what_crosses_does_not_depend_on_the_length(name, sent):
+    """Two ranks exchange states alone; more pass maps on. Backward there are cotangents of states, and no maps."""
+    assert planned(name, 1).bytes == 0
+    assert planned(name, 2).bytes == 2 * STATE
+    assert planned(name, 8, backward=False).bytes == 7 * sent
+    assert planned(name, 8).bytes == 7 * (sent + STATE)
+    assert [planned(name, ranks).depth for ranks in (1, 2, 8)] == [0, 0, 14]
+
+
+def test_the_link_counts_where_it_is_slow():
+    fast, slow = (planned("gated_delta", 8, machine=Machine(link_gbps=gbps)) for gbps in (450, 1))
+    assert slow.compute_ms == fast.compute_ms and slow.merge_ms == fast.merge_ms
+    assert slow.link_ms - fast.link_ms == pytest.approx(slow.bytes * (1 - 1 / 450) / 1e6)
+
+
+def test_work_is_shared_and_the_segment_comes_on_top():
+    one, two = planned("gated_delta", 1), planned("gated_delta", 2)
+    assert one.rows == 2 * two.rows and one.compute_ms / 2 < two.compute_ms < one.compute_ms
+
+
+def test_a_report_gives_the_times_of_one_device(tmp_path, capsys):
+    axes = "B=1,T=128,H=1,K=16,V=16"
+    line = ["run", "simple_gla", "--axes", axes, "--device", "cpu", "--out", str(tmp_path)]
+    assert main(line) == 0
+    file = tmp_path / "simple_gla" / "report.json"
+    report = json.loads(file.read_text())
+    found = factors_of(load("simple_gla"), report, Machine(), torch.float32)
+    sizes = {axis: report["axes"][axis] for axis in ("B", "T", "H", "HV", "K", "V")}
+    again = cost(load("simple_gla"), sizes, torch.float32, 1, Machine(), False, found)
+    assert again.total_ms == pytest.approx(report["sum_of_stages_ms"])
+    capsys.readouterr()
+    plan = ["plan", "simple_gla", "--axes", axes, "--ranks", "2..4", "--dtype", "fp32"]
+    assert main([*plan, "--report", str(file), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [each["ranks"] for each in document["ranks"]] == [1, 2, 4] and document["measured"]
+    assert document["ranks"][0]["total_ms"] == pytest.approx(report["sum_of_stages_ms"])
+    assert main(["plan", "gated_delta", "--report", str(file)]) == 2
+    assert "is not the report of a run of gated_delta on one device" in capsys.readouterr().err
+
+
+def test_the_table(capsys):
+    assert main(["plan", "gated_delta", "--axes", "B=1,T=524288,H=16", "--backward"]) == 0
+    text = capsys.readouterr().out
+    assert " 1024 " in text and "each rank is worth 50% of one alone up to " in text
+
+
+@pytest.mark.parametrize("ranks", ["0", "8..2", "x", "2.."])
+def test_ranks_that_are_none(ranks, capsys):
+    assert main(["plan", "gated_delta", "--ranks", ranks]) == 2
+    assert "--ranks" in capsys.readouterr().err

@@ -33,11 +33,11 @@ def merge_configs(axes, device):
 
 def merge_launch(maps, decays, states, own, y, *, first, count, reverse, config):
     """y = own, and in the lanes what comes in from ``count`` ranks, the ``first`` one farthest away."""
-    from ..kernels.merge_states import merge_states_kernel
+    from ..kernels.merge_segments import merge_segments_kernel
 
     (_, LANES, HV, K, V), N, BV = states.shape, y.shape[0], config["BV"]
     return Launch(
-        merge_states_kernel,
+        merge_segments_kernel,
         grid=(N * HV * ceil_div(V, BV),),
         args=dict(
             maps=maps, decays=decays, states=states, own=own, y=y, first=first, count=count, LANES=LANES,

@@ -3,7 +3,7 @@
     D = 0;  for r in last, .., last - count + 1:  D <- map_r^T D + cotangent_r
     end[n] = d_final_state[n] + D of its lane, for the last LANES sequences; d_final_state[n], or 0, for the others
 
-The mirror of merge_states: a state that goes on to the ranks after is read there, through the same maps.
+The mirror of merge_segments: a state that goes on to the ranks after is read there, through the same maps.
 """
 
 from ._contract import F32, Contract, Launcher, Port

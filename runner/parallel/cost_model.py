@@ -20,7 +20,7 @@ from ..reporting.timing import moved_bytes
 from .exchange_stage import ranks_on_paper
 from .split_graph import reach_of, sizes_of, split_graph
 
-MERGES = ("merge_states", "merge_cotangents")
+MERGES = ("merge_segments", "merge_cotangents")
 
 
 @dataclass(frozen=True)

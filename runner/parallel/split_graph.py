@@ -18,7 +18,7 @@ from .exchange_stage import Ranks, exchange_stage
 MAPS = {"map": "maps", "decay": "decays"}
 """An output of a segment stage that is its map -> the port that takes those of all ranks."""
 PIECE = "cotangent/state/segment_start"
-FORWARD, REVERSE = "merge_states", "merge_cotangents"
+FORWARD, REVERSE = "merge_segments", "merge_cotangents"
 START = {"first": "_first_before", "count": "_count_before"}
 END = {"last": "_last_after", "count": "_count_after"}
 """Params of the merging stages -> names that each call gives its numbers by (``numbers_of``)."""

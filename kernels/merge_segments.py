@@ -28,7 +28,7 @@ def through_map(maps, p_m, b_s, K: tl.constexpr, BK: tl.constexpr, BV: tl.conste
 
 
 @triton.jit(do_not_specialize=["first", "count", "LANES", "lane", "HV"])
-def merge_states_kernel(
+def merge_segments_kernel(
     maps, decays, states, own, y, first, count, LANES, lane, HV,
     K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, REVERSE: tl.constexpr,
 ):  # fmt: skip

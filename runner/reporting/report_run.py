@@ -107,8 +107,9 @@ def run_lines(report: RunReport) -> list[str]:
     sizes = ", ".join(f"{axis}={size}" for axis, size in checked.sizes.items())
     sizes += f", packed {','.join(map(str, checked.lengths))}" if checked.lengths else ""
     worst = max(checked.rows, key=lambda row: row.verdict.rel_l2_err / row.verdict.budget)
+    whose = worst.backend if worst.id == "file" else worst.id
     lines.append(
-        f"{summary(checked)}; at {sizes}; closest: {worst.id}.{worst.value} "
+        f"{summary(checked)}; at {sizes}; closest: {whose}.{worst.value} "
         f"{worst.verdict.rel_l2_err:.1e} of {worst.verdict.budget:.1e}"
     )
     lines += [f"note: {note}" for note in (*report.notes, *timings.notes)]

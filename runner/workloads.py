@@ -13,10 +13,15 @@ WORKLOADS: Mapping[str, Mapping[str, int]] = {
     "T32768_H16_HV32_D128": dict(B=1, T=32768, H=16, HV=32, K=128, V=128),
 }
 
-SMALL = dict(B=2, T=130, H=2, HV=4, K=32, V=48)
+
+
+def other_axes(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Sizes of the axes that only some ops have: D, the side of a square state or the width of a key, DI channels with
+    NS states each; of attention over whole tensors, HQ query heads, Sq queries and Sk keys, DV value columns."""
+    attention = {"HQ": sizes["HV"], "Sq": sizes["T"], "Sk": sizes["T"], "DV": sizes["V"]}
+    return {"D": sizes["K"], "DI": sizes["HV"] * sizes["V"], "NS": sizes["K"], **attention}
+
+
+_RAGGED = dict(B=2, T=130, H=2, HV=4, K=32, V=48)
+SMALL = _RAGGED | {axis: other_axes(_RAGGED)[axis] for axis in ("HQ", "Sq", "Sk", "DV")}
 """Where ``run`` verifies before it times: ragged, grouped heads, K different from V."""
-
-
-def of_steps(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Sizes of the axes that only some steps have: D, the side of a square state; DI channels with NS states each."""
-    return {"D": sizes["K"], "DI": sizes["HV"] * sizes["V"], "NS": sizes["K"]}

@@ -123,7 +123,7 @@ def test_rows_say_that_kernels_are_interpreted():
 
 def test_axes_says_that_heads_come_together(capsys):
     assert main(["verify", "--help"]) == 0
-    assert "H alone sets HV too" in " ".join(capsys.readouterr().out.split())
+    assert "H alone sets HV and HQ too" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.fixture

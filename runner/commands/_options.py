@@ -14,9 +14,9 @@ from ..graphs.wire import did_you_mean
 from ..planning.dtypes import IO_DTYPES
 from ..planning.plan import BACKENDS
 from ..rewriting.recurrent import MODES, SHORT
-from ..workloads import WORKLOADS, of_steps
+from ..workloads import WORKLOADS, other_axes
 
-HEADS = "H alone sets HV too"
+HEADS = "H alone sets HV and HQ too"
 """Of --axes: grouped heads are asked for by both numbers; H = 3 beside a workload's HV = 4 would be no grouping."""
 
 
@@ -120,7 +120,7 @@ def workload(name: str | None, device: str) -> Mapping[str, int]:
     if name not in WORKLOADS:
         help = did_you_mean(name, WORKLOADS) or f"workloads are {', '.join(WORKLOADS)}"
         raise ChunkwiseError(Diagnostic(codes.UNKNOWN_WORKLOAD, f"there is no workload {name}", help=help))
-    return {**WORKLOADS[name], **of_steps(WORKLOADS[name])}
+    return {**WORKLOADS[name], **other_axes(WORKLOADS[name])}
 
 
 def input_sizes(graph: Graph, base: Mapping[str, int], axes: Mapping[str, int], seqlens) -> dict[str, int]:
@@ -139,8 +139,9 @@ def input_sizes(graph: Graph, base: Mapping[str, int], axes: Mapping[str, int], 
     if seqlens is not None:
         sizes.update(B=1, T=sum(seqlens))
     sizes.update(axes)
-    if "H" in axes and "HV" not in axes and "HV" in sizes:
-        sizes["HV"] = sizes["H"]
+    for heads in ("HV", "HQ"):
+        if "H" in axes and heads not in axes and heads in sizes:
+            sizes[heads] = sizes["H"]
     if "SLOTS" in known and "B" in sizes:
         sizes.setdefault("SLOTS", (len(seqlens) if seqlens is not None else sizes["B"]) + 1)
     needed = {axis for value in graph.inputs.values() for axis in value.axes if isinstance(axis, str)}

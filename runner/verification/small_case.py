@@ -6,7 +6,7 @@ from ..graphs.graph import Graph
 from ..graphs.sizes import complete, size_errors
 from ..workloads import SMALL
 
-LARGEST = dict(B=4, T=256, H=4, HV=8, K=128, V=128)
+LARGEST = dict(B=4, T=256, Sq=256, Sk=256, H=4, HV=8, HQ=8, K=128, V=128, DV=128)
 """What fits a small case as it is."""
 SEQUENCES = 8
 
@@ -37,8 +37,9 @@ def usual(run: Mapping[str, int], asked: Collection[str]) -> dict[str, int]:
     if "T" in run and "C" in run:
         sizes["T"] = min(2 * run["C"] + 2, run["T"])
     sizes |= {axis: run[axis] for axis in asked if axis in run and run[axis] <= LARGEST.get(axis, run[axis])}
-    if {"H", "HV"} <= run.keys() and (not sizes["H"] or sizes["HV"] % sizes["H"]):
-        sizes["HV"] = sizes["H"] * min(2, run["HV"] // max(1, run["H"]))
+    for heads in {"HV", "HQ"} & run.keys() if "H" in run else ():
+        if not sizes["H"] or sizes[heads] % sizes["H"]:
+            sizes[heads] = sizes["H"] * min(2, run[heads] // max(1, run["H"]))
     return sizes
 
 

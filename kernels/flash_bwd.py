@@ -107,7 +107,8 @@ def flash_bwd_dkdv_kernel(
                 b_dk, b_dv, b_k, b_v, o_n, q, d_o, lse, delta, first, end, own, b_slope, i_b * Sq, i_h, m, scale,
                 softcap, Sq, HQ, D, DV, BD, BV, BM, CAPPED, SLOPED, False, WITH_DK, PRECISION,
             )  # fmt: skip
-        for m in range(whole, whole_stop, BM):
+        for at in range(0, whole_stop - whole, BM):
+            m = whole + at
             b_dk, b_dv = weigh_keys(
                 b_dk, b_dv, b_k, b_v, o_n, q, d_o, lse, delta, first, end, own, b_slope, i_b * Sq, i_h, m, scale,
                 softcap, Sq, HQ, D, DV, BD, BV, BM, CAPPED, SLOPED, True, WITH_DK, PRECISION,
@@ -196,7 +197,8 @@ def flash_bwd_dq_kernel(
             b_dq, b_nan, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap,
             Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, False, WITH_DO, PRECISION,
         )  # fmt: skip
-    for n in range(whole, whole_stop, BN):
+    for at in range(0, whole_stop - whole, BN):
+        n = whole + at
         b_dq, b_nan = weigh_queries(
             b_dq, b_nan, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap,
             Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, True, WITH_DO, PRECISION,

@@ -77,7 +77,8 @@ def flash_fwd_kernel(
             b_o, b_l, b_m, b_nan, b_q, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap, Sk, H,
             D, DV, BD, BV, BN, CAPPED, SLOPED, False, PRECISION,
         )  # fmt: skip
-    for n in range(whole, whole_stop, BN):
+    for at in range(0, whole_stop - whole, BN):
+        n = whole + at
         b_o, b_l, b_m, b_nan = attend(
             b_o, b_l, b_m, b_nan, b_q, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap, Sk, H,
             D, DV, BD, BV, BN, CAPPED, SLOPED, True, PRECISION,

@@ -66,14 +66,9 @@ def in_log2(b_s, scale, softcap, CAPPED: tl.constexpr):
 
 
 @triton.jit
-def is_finite(b_x):
-    return tl.abs(b_x.to(tl.float32)) < float("inf")
-
-
-@triton.jit
-def spread(b_keep, b_finite):
-    """nan for each row of b_keep [M, N] that keeps a row of b_finite [N, D] which is not finite all along, else 0. What is
-    kept of such a row reaches the sum, what is not must leave no trace: 0 times nan would."""
+def without_nan(b_x):
+    """(the rows of b_x with 0 for what is not finite, nan for each row that has such a number and 0 for the others). Added to
+    what a query keeps of a row, it makes that query nan; the other queries' weights of 0 then meet a 0."""
+    b_finite = tl.abs(b_x.to(tl.float32)) < float("inf")
     b_bad = tl.max(tl.where(b_finite, 0, 1), axis=1)
-    hits = tl.max(tl.where(b_keep, b_bad[None, :], 0), axis=1)
-    return tl.where(hits > 0, float("nan"), 0.0)
+    return tl.where(b_finite, b_x, 0.0), tl.where(b_bad > 0, float("nan"), 0.0)

@@ -6,7 +6,7 @@
 import triton
 import triton.language as tl
 
-from ._attention import in_log2, is_finite, seen_by, seen_from, spread
+from ._attention import in_log2, seen_by, seen_from, without_nan
 
 
 @triton.jit(do_not_specialize=["rows", "HQ"])
@@ -121,11 +121,11 @@ def flash_bwd_dkdv_kernel(
 
 @triton.jit
 def weigh_queries(
-    b_dq, b_nan, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap, Sk, H,
+    b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap, Sk, H,
     D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr,
     SLOPED: tl.constexpr, WHOLE: tl.constexpr, WITH_DO: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One tile of keys: (dq / scale, nan or 0) of the queries."""
+    """One tile of keys: dq / scale of the queries."""
     o_i = tl.arange(0, BN)
     o_n = n + o_i
     o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)
@@ -137,8 +137,8 @@ def weigh_queries(
     if SLOPED:
         b_s += b_slope * (o_n[None, :] - b_own[:, None]).to(tl.float32)
     b_s -= b_lse[:, None]
-    b_keep = (o_n[None, :] >= b_first[:, None]) & (o_n[None, :] < b_end[:, None])
     if not WHOLE:
+        b_keep = (o_n[None, :] >= b_first[:, None]) & (o_n[None, :] < b_end[:, None])
         b_s = tl.where(b_keep, b_s, float("-inf"))
     b_p = tl.exp2(b_s)
     b_dp = tl.zeros_like(b_p)
@@ -150,11 +150,9 @@ def weigh_queries(
     if CAPPED:
         b_ds *= 1.0 - b_t * b_t
     if not WHOLE:
-        b_ds = tl.where(b_keep, b_ds, 0.0)
-        b_finite = is_finite(b_k)
-        b_nan += spread(b_keep, b_finite)
-        b_k = tl.where(b_finite, b_k, 0.0)
-    return tl.dot(b_ds.to(b_k.dtype), b_k, b_dq, input_precision=PRECISION), b_nan
+        b_k, b_nan = without_nan(b_k)
+        b_ds = tl.where(b_keep, b_ds + b_nan[None, :], 0.0)
+    return tl.dot(b_ds.to(b_k.dtype), b_k, b_dq, input_precision=PRECISION)
 
 
 @triton.jit(do_not_specialize=["scale", "softcap", "Sq", "Sk", "H", "HQ"])
@@ -190,18 +188,17 @@ def flash_bwd_dq_kernel(
         b_own = tl.load(own + i_b * Sq + o_m, mask=m_m, other=0)
         b_slope = tl.load(slopes + i_h) * LOG2E
     b_dq = tl.zeros([BM, BD], dtype=tl.float32)
-    b_nan = tl.zeros([BM], dtype=tl.float32)
     for at in range(start, stop - (whole_stop - whole), BN):
         n = at + tl.where(at >= whole, whole_stop - whole, 0)
-        b_dq, b_nan = weigh_queries(
-            b_dq, b_nan, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap,
+        b_dq = weigh_queries(
+            b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap,
             Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, False, WITH_DO, PRECISION,
         )  # fmt: skip
     for at in range(0, whole_stop - whole, BN):
         n = whole + at
-        b_dq, b_nan = weigh_queries(
-            b_dq, b_nan, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap,
+        b_dq = weigh_queries(
+            b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap,
             Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, True, WITH_DO, PRECISION,
         )  # fmt: skip
-    b_dq = b_dq * scale + b_nan[:, None]
+    b_dq *= scale
     tl.store(d_q + p_m[:, None] * D + o_d[None, :], b_dq.to(d_q.dtype.element_ty), mask=m_md)

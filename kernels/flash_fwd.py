@@ -3,16 +3,16 @@
 import triton
 import triton.language as tl
 
-from ._attention import in_log2, is_finite, seen_by, spread
+from ._attention import in_log2, seen_by, without_nan
 
 
 @triton.jit
 def attend(
-    b_o, b_l, b_m, b_nan, b_q, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap, Sk, H,
+    b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap, Sk, H,
     D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr,
     SLOPED: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One tile of keys: (sum of weights times values, sum of weights, largest score, nan or 0) of each query. WHOLE: all
+    """One tile of keys: (sum of weights times values, sum of weights, largest score) of each query. WHOLE: all
     queries see all keys of the tile."""
     o_i = tl.arange(0, BN)
     o_n = n + o_i
@@ -24,21 +24,18 @@ def attend(
     b_s, _ = in_log2(tl.dot(b_q, b_kt, input_precision=PRECISION), scale, softcap, CAPPED)
     if SLOPED:
         b_s += b_slope * (o_n[None, :] - b_own[:, None]).to(tl.float32)
+    b_v = tl.load(v + p_v + row * DV + o_i[:, None] * (H * DV) + o_v[None, :], mask=m_v, other=0.0)
     if not WHOLE:
+        b_v, b_nan = without_nan(b_v)
         b_keep = (o_n[None, :] >= b_first[:, None]) & (o_n[None, :] < b_end[:, None])
-        b_s = tl.where(b_keep, b_s, float("-inf"))
+        b_s = tl.where(b_keep, b_s + b_nan[None, :], float("-inf"))
     b_new = tl.maximum(b_m, tl.max(b_s, axis=1))
     b_base = tl.where(b_new == float("-inf"), 0.0, b_new)
     b_p = tl.exp2(b_s - b_base[:, None])
     b_shrink = tl.exp2(b_m - b_base)
     b_l = b_l * b_shrink + tl.sum(b_p, axis=1)
-    b_v = tl.load(v + p_v + row * DV + o_i[:, None] * (H * DV) + o_v[None, :], mask=m_v, other=0.0)
-    if not WHOLE:
-        b_finite = is_finite(b_v)
-        b_nan += spread(b_keep, b_finite)
-        b_v = tl.where(b_finite, b_v, 0.0)
     b_o = tl.dot(b_p.to(b_v.dtype), b_v, b_o * b_shrink[:, None], input_precision=PRECISION)
-    return b_o, b_l, b_new, b_nan
+    return b_o, b_l, b_new
 
 
 @triton.jit(do_not_specialize=["scale", "softcap", "Sq", "Sk", "H", "HQ"])
@@ -69,18 +66,17 @@ def flash_fwd_kernel(
 
     b_o = tl.zeros([BM, BV], dtype=tl.float32)
     b_l = tl.zeros([BM], dtype=tl.float32)
-    b_nan = tl.zeros([BM], dtype=tl.float32)
     b_m = tl.full([BM], float("-inf"), dtype=tl.float32)
     for at in range(start, stop - (whole_stop - whole), BN):
         n = at + tl.where(at >= whole, whole_stop - whole, 0)
-        b_o, b_l, b_m, b_nan = attend(
-            b_o, b_l, b_m, b_nan, b_q, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap, Sk, H,
+        b_o, b_l, b_m = attend(
+            b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap, Sk, H,
             D, DV, BD, BV, BN, CAPPED, SLOPED, False, PRECISION,
         )  # fmt: skip
     for at in range(0, whole_stop - whole, BN):
         n = whole + at
-        b_o, b_l, b_m, b_nan = attend(
-            b_o, b_l, b_m, b_nan, b_q, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap, Sk, H,
+        b_o, b_l, b_m = attend(
+            b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap, Sk, H,
             D, DV, BD, BV, BN, CAPPED, SLOPED, True, PRECISION,
         )  # fmt: skip
 
@@ -92,7 +88,7 @@ def flash_fwd_kernel(
         b_o *= b_shrink[:, None]
         b_m = b_new
     b_none = b_l == 0.0
-    b_o = b_o / tl.where(b_none, 1.0, b_l)[:, None] + b_nan[:, None]
+    b_o = b_o / tl.where(b_none, 1.0, b_l)[:, None]
     tl.store(
         o + p_m[:, None] * DV + o_v[None, :], b_o.to(o.dtype.element_ty), mask=m_m[:, None] & (o_v < DV)[None, :]
     )

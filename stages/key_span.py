@@ -25,6 +25,7 @@ CONTRACT = Contract(
     inputs={"q": Port("B Sq HQ D", doc="for its shape"), "k": Port("B Sk H D", doc="for its shape")},
     outputs=SPANS,
     params=PARAMS,
+    flops="4 * B * Sq",
 )
 
 

@@ -5,20 +5,26 @@ import triton.language as tl
 
 
 @triton.jit
-def seen_by(first, end, p_m, o_m, Sq, BN: tl.constexpr):
-    """Of the queries o_m, of which those from Sq on see nothing: (first key, end of keys, of each), then in tiles of BN
-    keys the first one that any of them sees, the end of those, and the first and the end of those that all see
-    whole (equal: none)."""
-    m_m = o_m < Sq
-    b_first = tl.load(first + p_m + o_m, mask=m_m, other=0)
-    b_end = tl.load(end + p_m + o_m, mask=m_m, other=0)
+def tiles_seen(b_first, b_end, m_m, BN: tl.constexpr):
+    """In tiles of BN keys: the first one that any of the queries sees, the end of those, and the first and the end of
+    those that all see whole (equal: none). m_m: which of them are queries at all."""
     m_some = m_m & (b_first < b_end)
     start = tl.min(tl.where(m_some, b_first, 2147418112), axis=0) // BN * BN
     stop = (tl.max(tl.where(m_some, b_end, 0), axis=0) + BN - 1) // BN * BN
     whole = (tl.max(tl.where(m_m, b_first, 0), axis=0) + BN - 1) // BN * BN
     whole_stop = tl.min(tl.where(m_m, b_end, 2147418112), axis=0) // BN * BN
     none = whole >= whole_stop
-    return b_first, b_end, start, stop, tl.where(none, stop, whole), tl.where(none, stop, whole_stop)
+    return start, stop, tl.where(none, stop, whole), tl.where(none, stop, whole_stop)
+
+
+@triton.jit
+def seen_by(first, end, p_m, o_m, Sq, BN: tl.constexpr):
+    """Of the queries o_m, of which those from Sq on see nothing: (first key, end of keys, of each), and tiles_seen."""
+    m_m = o_m < Sq
+    b_first = tl.load(first + p_m + o_m, mask=m_m, other=0)
+    b_end = tl.load(end + p_m + o_m, mask=m_m, other=0)
+    start, stop, whole, whole_stop = tiles_seen(b_first, b_end, m_m, BN)
+    return b_first, b_end, start, stop, whole, whole_stop
 
 
 @triton.jit
@@ -72,3 +78,20 @@ def without_nan(b_x):
     b_finite = tl.abs(b_x.to(tl.float32)) < float("inf")
     b_bad = tl.max(tl.where(b_finite, 0, 1), axis=1)
     return tl.where(b_finite, b_x, 0.0), tl.where(b_bad > 0, float("nan"), 0.0)
+
+
+@triton.jit
+def with_sink(b_o, b_l, b_m, b_sink):
+    """The running sums and maximum with one more score that has no value; b_sink in powers of two."""
+    b_new = tl.maximum(b_m, b_sink)
+    b_shrink = tl.exp2(b_m - b_new)
+    return b_o * b_shrink[:, None], b_l * b_shrink + tl.exp2(b_sink - b_new), b_new
+
+
+@triton.jit
+def settled(b_o, b_l, b_m):
+    """(output, log-sum-exp) of running sums: 0 and -inf for a query that sees nothing."""
+    b_none = b_l == 0.0
+    b_l = tl.where(b_none, 1.0, b_l)
+    b_lse = (b_m + tl.log2(b_l)) * 0.6931471805599453
+    return b_o / b_l[:, None], tl.where(b_none, float("-inf"), b_lse)

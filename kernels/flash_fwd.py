@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from ._attention import in_log2, seen_by, without_nan
+from ._attention import in_log2, seen_by, settled, with_sink, without_nan
 
 
 @triton.jit
@@ -81,17 +81,10 @@ def flash_fwd_kernel(
         )  # fmt: skip
 
     if sinks is not None:
-        b_sink = tl.load(sinks + i_h) * LOG2E
-        b_new = tl.maximum(b_m, b_sink)
-        b_shrink = tl.exp2(b_m - b_new)
-        b_l = b_l * b_shrink + tl.exp2(b_sink - b_new)
-        b_o *= b_shrink[:, None]
-        b_m = b_new
-    b_none = b_l == 0.0
-    b_o = b_o / tl.where(b_none, 1.0, b_l)[:, None]
+        b_o, b_l, b_m = with_sink(b_o, b_l, b_m, tl.load(sinks + i_h) * LOG2E)
+    b_o, b_lse = settled(b_o, b_l, b_m)
     tl.store(
         o + p_m[:, None] * DV + o_v[None, :], b_o.to(o.dtype.element_ty), mask=m_m[:, None] & (o_v < DV)[None, :]
     )
     if lse is not None:
-        b_lse = (b_m + tl.log2(tl.where(b_none, 1.0, b_l))) / LOG2E
-        tl.store(lse + p_m, tl.where(b_none, float("-inf"), b_lse), mask=m_m)
+        tl.store(lse + p_m, b_lse, mask=m_m)

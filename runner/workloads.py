@@ -17,8 +17,9 @@ WORKLOADS: Mapping[str, Mapping[str, int]] = {
 
 def other_axes(sizes: Mapping[str, int]) -> dict[str, int]:
     """Sizes of the axes that only some ops have: D, the side of a square state or the width of a key, DI channels with
-    NS states each; of attention over whole tensors, HQ query heads, Sq queries and Sk keys, DV value columns."""
-    attention = {"HQ": sizes["HV"], "Sq": sizes["T"], "Sk": sizes["T"], "DV": sizes["V"]}
+    NS states each; of attention over whole tensors, HQ query heads, Sq queries and Sk keys, DV value columns, ND
+    sequences one after another."""
+    attention = {"HQ": sizes["HV"], "Sq": sizes["T"], "Sk": sizes["T"], "DV": sizes["V"], "ND": 4}
     return {"D": sizes["K"], "DI": sizes["HV"] * sizes["V"], "NS": sizes["K"], **attention}
 
 

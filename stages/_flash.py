@@ -22,7 +22,7 @@ def fwd_configs(axes, device):
     elif device == "sm_80":
         found = [tiles(128, 64, 8, 2), tiles(64, 64, 4, 2)]
     else:
-        found = [tiles(128, 128, 8, 2), tiles(128, 64, 8, 3), tiles(128, 64, 4, 3), tiles(64, 64, 4, 3)]
+        found = [tiles(128, 64, 8, 3), tiles(128, 128, 8, 2), tiles(64, 64, 4, 3)]
     return [{**each, "BM_F32": 32, "BN_F32": 32, "num_stages_F32": 1} for each in found]
 
 
@@ -32,7 +32,7 @@ def bwd_configs(axes, device):
     if wide > 128:
         keys, queries = [(64, 64, 8, 1)], [(64, 64, 8, 1)]
     else:
-        keys, queries = [(64, 128, 8, 2), (64, 64, 4, 2), (64, 128, 8, 1)], [(128, 64, 8, 2), (64, 64, 4, 2)]
+        keys, queries = [(64, 128, 8, 2), (64, 64, 8, 2), (64, 128, 8, 1)], [(128, 64, 8, 2), (64, 64, 4, 2)]
     shared = {"BM_F32": 32, "BN_F32": 32, "WM_F32": 32, "WN_F32": 32, "num_stages_F32": 1, "query_stages_F32": 1}
     return [
         {**tiles(*key), "WM": WM, "WN": WN, "query_warps": warps, "query_stages": stages, **shared}

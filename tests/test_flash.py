@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from support.attention import BARE, LITTLE, MASKS, SHAPES, nan_leaves_no_trace, results
+from support.attention import BARE, LITTLE, MASKS, SHAPES, nan_leaves_no_trace, packed_is_alone, results
 from support.ops import check, inputs, op
 
 FLASH = op("flash")
@@ -71,3 +71,25 @@ def test_a_flag_changes_backward_as_it_changes_forward():
     causal, all_keys = results("reference", given), results("reference", given, dict(causal=0))
     assert all(not torch.equal(causal[name], all_keys[name]) for name in causal)
     assert (causal["d_k"][:, -1] != 0).any() and (causal["o"][:, 0] == given["v"][:, 0]).all()
+
+
+def test_sequences_one_after_another():
+    packed_is_alone("reference")
+    varlen = op("flash_varlen")
+    given = inputs(varlen, torch.bfloat16, Sq=30, Sk=40, ND=4, **LITTLE)
+    check(varlen, given, params=dict(window=8, prefix_lm=3), backward=True)
+
+
+def test_keys_past_a_length():
+    """M4: nan there leaves no trace; a batch of length 0 sees nothing."""
+    given = inputs(FLASH, Sq=3, Sk=20, absent=("sinks", "slopes"), **{**LITTLE, "B": 3})
+    given["lengths"] = torch.tensor([20, 11, 0], dtype=torch.int32)
+    clean = results("reference", given)
+    for name in "kv":
+        given[name][1, 11:] = torch.nan
+        given[name][2] = torch.nan
+    found = results("reference", given)
+    assert all(torch.equal(found[name], clean[name]) for name in found)
+    assert (found["o"][2] == 0).all() and (found["lse"][2] == -math.inf).all()
+    alone = results("reference", {name: given[name][1:2, : 11 if name in "kv" else None] for name in "qkv"})
+    torch.testing.assert_close(found["o"][1:2], alone["o"])

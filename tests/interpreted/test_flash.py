@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.attention import BARE, LITTLE, MASKS, SHAPES, nan_leaves_no_trace, results
+from support.attention import BARE, LITTLE, MASKS, SHAPES, nan_leaves_no_trace, packed_is_alone, results
 from support.ops import check, inputs, op, same_bits
 
 FLASH = op("flash", backend="interpret")
@@ -45,5 +45,9 @@ def test_bits_do_not_depend_on_the_batch():
     """X1, X4."""
     given = inputs(FLASH, **{**LITTLE, "B": 2, "Sq": 40, "Sk": 50})
     both = results("interpret", given)
-    alone = results("interpret", {name: x[1:] if name in "qkv" else x for name, x in given.items()})
+    alone = results("interpret", {name: x[1:] if name in ("q", "k", "v", "lengths") else x for name, x in given.items()})
     assert all(same_bits(both[name][1:], alone[name]) for name in both)
+
+
+def test_sequences_one_after_another():
+    packed_is_alone("interpret")

@@ -7,6 +7,7 @@
     retention_slopes(HV)                      log(1 - 2^(-5 - h)) for value head h
     lightning_slopes(HV)                      -(8 / HV) (1 - layer / layers) h for value head h of some layer
     row_count(Sk)                             how many rows of Sk a sequence has: not below 0
+    row_of(PAGES)                             a row of PAGES; a number that is none names no row that is read
     row_ends(Sq)                              where sequences that lie one after another along Sq end: not below 0, and
                                               none before the one that it follows
     slots                                     row numbers, no two the same, or -1 for none
@@ -15,6 +16,7 @@ One law serves three times: it shapes generated inputs (``sample``), finds a vio
 (``violations``), and stands in the documentation (``Law.words``).
 """
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,9 +33,11 @@ SLOPES = {
 """Kind of a law on a tensor with one value per head -> (formula, its values, where given ones differ)."""
 ROWS = {
     "row_count": "each is a number of rows of {axis}, not below 0",
+    "row_of": "each is a row of {axis}, where a row is read",
     "row_ends": "each is a row of {axis} where a sequence ends, and none lies before the one that it follows",
 }
-"""Kind of a law on whole numbers that speak of the rows of another tensor's axis -> that in words."""
+"""Kind of a law on whole numbers that speak of the rows of another tensor's axis, or axes one inside the other -> that in
+words."""
 NUMBER = r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
 
 
@@ -89,7 +93,9 @@ def parse(text: str) -> Law | None:
         return Law("non_increasing", text, axis=found[1])
     if text == "slots":
         return Law("slots", text)
-    if found := re.fullmatch(rf"({'|'.join([*SLOPES, *ROWS])})\((\w+)\)", text):
+    if found := re.fullmatch(rf"({'|'.join(ROWS)})\((\w+(?: \w+)*)\)", text):
+        return Law(found[1], text, axis=found[2])
+    if found := re.fullmatch(rf"({'|'.join(SLOPES)})\((\w+)\)", text):
         return Law(found[1], text, axis=found[2])
     return None
 
@@ -109,7 +115,7 @@ def violations(law: Law, x: torch.Tensor, axes: tuple[str, ...], C: int) -> torc
     if law.kind == "slots":
         return (x < -1) | ((x[:, None] == x) & (x >= 0)).sum(1).gt(1)
     if law.kind in ROWS:
-        return ~(x >= (0 if law.kind == "row_count" else ends_before(x)))
+        return ~(x >= ends_before(x)) if law.kind == "row_ends" else ~(x >= 0)
     dim = axes.index(law.axis)
     if law.kind == "unit_norm":
         slack = 4 * torch.finfo(x.dtype).eps
@@ -128,7 +134,7 @@ def distance(law: Law, x: torch.Tensor, axes: tuple[str, ...]) -> torch.Tensor:
     """How far beyond the law each number of x [axes] lies, where it lies beyond; in float64, nan for nan."""
     x = x.double()
     if law.kind in ROWS:
-        return (0 if law.kind == "row_count" else ends_before(x)) - x
+        return (ends_before(x) if law.kind == "row_ends" else 0) - x
     if law.kind == "interval":
         return torch.maximum(law.low - x, x - law.high)
     dim = axes.index(law.axis)
@@ -150,8 +156,9 @@ def sample(
 ) -> torch.Tensor:
     """Values that keep the law, shaped from standard normal noise [axes]. sizes: of the axes that ROWS speak of."""
     if law.kind in ROWS:
-        rows = (torch.sigmoid(2 * noise) * ((sizes or {}).get(law.axis, 16) + 1)).floor()
-        return rows if law.kind == "row_count" else rows.sort(-1).values
+        most = math.prod((sizes or {}).get(axis, 16) for axis in law.axis.split()) + (law.kind != "row_of")
+        rows = (torch.sigmoid(2 * noise) * most).floor()
+        return rows.sort(-1).values if law.kind == "row_ends" else rows
     if law.kind == "slots":
         # fewer rows than sequences are never generated, so that a rank is a row
         return torch.where(noise > 1, -1.0, noise.argsort().argsort().to(noise.dtype))

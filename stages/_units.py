@@ -15,6 +15,7 @@ UNITS = {
     "index/end_key": "of each query, one more than the last key that it sees; never falls; not above the first: none",
     "index/own_key": "of each query, the key that stands at its own place",
     "index/row_end": "of sequences that lie one after another, the row at which each ends",
+    "index/page": "of each stretch of a sequence's keys, the page of the cache that holds it; any number past the last key",
     "count/keys": "how many of the keys a sequence has; all of them, where that is more than there are",
     "lse/ln": "natural log of the sum of exp of the scores that a query sees; -inf for a query that sees none",
     "gram/strict_lower/gated": "A[i, j] = beta_i <k_i, k_j> 2^(g_i - g_j) for j < i in the chunk, else 0",

@@ -4,20 +4,24 @@ The number of splits follows from Sk and H alone, and where they lie from what a
 bits do not depend on the batch. One split writes the result; of several a second kernel makes it, in their order.
 """
 
+from . import flash_fwd
 from ._contract import Contract, Launcher
 from ._decode import SCRATCH, decode_configs, decode_launches
 from ._flash import flash_limits
-from .flash_fwd import CONTRACT as WHOLE
-from .flash_fwd import reference as attend
 
-CONTRACT = Contract(
-    inputs=WHOLE.inputs, outputs=WHOLE.outputs, params=WHOLE.params, requires=WHOLE.requires, flops=WHOLE.flops
-)
+CONTRACT = flash_fwd.CONTRACT
 
 
 def reference(q, k, v, first, end, own, sinks, slopes, *, scale, softcap):
     """q [B, Sq, HQ, D], k [B, Sk, H, D], v [B, Sk, H, DV], first, end, own [B, Sq], sinks, slopes [HQ]."""
-    return attend(q, k, v, first, end, own, sinks, slopes, scale=scale, softcap=softcap)
+    return flash_fwd.reference(q, k, v, first, end, own, sinks, slopes, scale=scale, softcap=softcap)
+
+
+def vjp(d_o, d_lse, q, k, v, first, end, own, sinks, slopes, o, lse, *, needs, scale, softcap):
+    """flash_fwd's."""
+    return flash_fwd.vjp(
+        d_o, d_lse, q, k, v, first, end, own, sinks, slopes, o, lse, needs=needs, scale=scale, softcap=softcap
+    )
 
 
 def configs(axes, device):
@@ -33,3 +37,4 @@ def launch(
 
 
 LAUNCHERS = [Launcher("triton", launch, configs, flash_limits, SCRATCH)]
+VJP_LAUNCHERS = flash_fwd.VJP_LAUNCHERS

@@ -20,19 +20,31 @@ def key_rows(table, i_b, o_n, m_n, Sk, NP, PAGE):
 
 @triton.jit
 def attend_rows(
-    b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, k, v, table, i_b, i_hk, n, scale, softcap, Sk, NP, PAGE, H,
-    D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr,
-    SLOPED: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr,
+    b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, table, i_b, i_hk, n, scale, softcap, Sk, NP,
+    PAGE, H, D: tl.constexpr, DR: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BR: tl.constexpr, BV: tl.constexpr,
+    BN: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr, SAME: tl.constexpr, WHOLE: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One tile of keys: (sum of weights times values, sum of weights, largest score) of each row of b_q."""
+    """One tile of keys: (sum of weights times values, sum of weights, largest score) of each row of b_q. SAME: the values are
+    the keys, and are read once."""
     o_n = n + tl.arange(0, BN)
     o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)
     # beyond what any query sees a page may not exist
     m_n = (o_n < Sk) & (o_n < tl.max(b_end, axis=0))
-    rows = key_rows(table, i_b, o_n, m_n, Sk, NP, PAGE) * H + i_hk
+    row = key_rows(table, i_b, o_n, m_n, Sk, NP, PAGE)
+    rows = row * H + i_hk
     b_kt = tl.load(k + rows[None, :] * D + o_d[:, None], mask=(o_d < D)[:, None] & m_n[None, :], other=0.0)
-    b_v = tl.load(v + rows[:, None] * DV + o_v[None, :], mask=m_n[:, None] & (o_v < DV)[None, :], other=0.0)
-    b_s, _ = in_log2(tl.dot(b_q, b_kt, input_precision=PRECISION), scale, softcap, CAPPED)
+    b_s = tl.dot(b_q, b_kt, input_precision=PRECISION)
+    if k_rope is not None:
+        o_e = tl.arange(0, BR)
+        m_e = (o_e < DR)[:, None] & m_n[None, :]
+        b_rt = tl.load(k_rope + row[None, :] * DR + o_e[:, None], mask=m_e, other=0.0)
+        b_s = tl.dot(b_qr, b_rt, b_s, input_precision=PRECISION)
+    b_s, _ = in_log2(b_s, scale, softcap, CAPPED)
+    if SAME:
+        b_v = tl.trans(b_kt)
+    else:
+        b_v = tl.load(v + rows[:, None] * DV + o_v[None, :], mask=m_n[:, None] & (o_v < DV)[None, :], other=0.0)
     if SLOPED:
         b_s += b_slope[:, None] * (o_n[None, :] - b_own[:, None]).to(tl.float32)
     if not WHOLE:
@@ -59,12 +71,14 @@ def split_range(start, stop, whole, whole_stop, i_s, SPLITS: tl.constexpr, BN: t
 
 @triton.jit(do_not_specialize=["scale", "softcap", "Sq", "Sk", "NP", "PAGE", "H", "HQ", "NB"])
 def flash_decode_kernel(
-    q, k, v, table, first, end, own, sinks, slopes, o, lse, scale, softcap, Sq, Sk, NP, PAGE, H, HQ, NB,
-    D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    SPLITS: tl.constexpr, CAPPED: tl.constexpr, PRECISION: tl.constexpr,
+    q, q_rope, k, k_rope, v, table, first, end, own, sinks, slopes, o, lse, scale, softcap, Sq, Sk, NP, PAGE, H, HQ, NB,
+    D: tl.constexpr, DR: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BR: tl.constexpr, BV: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, SPLITS: tl.constexpr, CAPPED: tl.constexpr, SAME: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """o and lse [SPLITS, NB, Sq, HQ] of one split, for BM rows of one key head: its query heads at each query. Of one split
-    that is the result, of several not yet with the sinks."""
+    that is the result, of several not yet with the sinks. q_rope and k_rope, which all heads share, widen queries and
+    keys."""
     LOG2E: tl.constexpr = 1.4426950408889634
     SLOPED: tl.constexpr = slopes is not None
     G = HQ // H
@@ -80,6 +94,11 @@ def flash_decode_kernel(
     p_m = i_b * Sq + o_m
     p_q = p_m * HQ + o_h
     b_q = tl.load(q + p_q[:, None] * D + o_d[None, :], mask=m_r[:, None] & (o_d < D)[None, :], other=0.0)
+    b_qr = b_q
+    if q_rope is not None:
+        o_e = tl.arange(0, BR)
+        m_e = m_r[:, None] & (o_e < DR)[None, :]
+        b_qr = tl.load(q_rope + p_q[:, None] * DR + o_e[None, :], mask=m_e, other=0.0)
     b_first = tl.load(first + p_m, mask=m_r, other=0)
     b_end = tl.load(end + p_m, mask=m_r, other=0)
     b_own, b_slope = b_first, 0.0
@@ -94,14 +113,14 @@ def flash_decode_kernel(
     for at in range(start, stop - (whole_stop - whole), BN):
         n = at + tl.where(at >= whole, whole_stop - whole, 0)
         b_o, b_l, b_m = attend_rows(
-            b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, k, v, table, i_b, i_hk, n, scale, softcap, Sk, NP, PAGE,
-            H, D, DV, BD, BV, BN, CAPPED, SLOPED, False, PRECISION,
+            b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, table, i_b, i_hk, n, scale, softcap,
+            Sk, NP, PAGE, H, D, DR, DV, BD, BR, BV, BN, CAPPED, SLOPED, SAME, False, PRECISION,
         )  # fmt: skip
     for at in range(0, whole_stop - whole, BN):
         n = whole + at
         b_o, b_l, b_m = attend_rows(
-            b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, k, v, table, i_b, i_hk, n, scale, softcap, Sk, NP, PAGE,
-            H, D, DV, BD, BV, BN, CAPPED, SLOPED, True, PRECISION,
+            b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, table, i_b, i_hk, n, scale, softcap,
+            Sk, NP, PAGE, H, D, DR, DV, BD, BR, BV, BN, CAPPED, SLOPED, SAME, True, PRECISION,
         )  # fmt: skip
     if SPLITS == 1:
         if sinks is not None:

@@ -14,8 +14,9 @@ KEYS = 256
 """The fewest keys that are worth a program of their own."""
 
 
-def splits(keys, heads):
-    return max(1, min(ceil_div(PROGRAMS, max(1, heads)), ceil_div(keys, KEYS)))
+def splits(keys, programs, fewest=KEYS):
+    """programs: of one sequence without splits. fewest: keys of a split."""
+    return max(1, min(ceil_div(PROGRAMS, max(1, programs)), ceil_div(keys, fewest)))
 
 
 def decode_configs(keys, axes):
@@ -25,12 +26,15 @@ def decode_configs(keys, axes):
 
 
 def decode_launches(
-    q, k, v, table, first, end, own, sinks, slopes, o, lse, o_parts, lse_parts, Sk, PAGE, scale, softcap, config
-):
-    """k, v [B, Sk, H, *], or [PAGES, PAGE, H, *] with the pages of each sequence in table. One split writes the result."""
+    q, k, v, table, first, end, own, sinks, slopes, o, lse, o_parts, lse_parts, Sk, PAGE, scale, softcap, config,
+    ropes=(None, None),
+):  # fmt: skip
+    """k, v [B, Sk, H, *], or [PAGES, PAGE, H, *] with the pages of each sequence in table. One split writes the result.
+    ropes: what widens q and k, the same for all key heads. v None: the values are the keys."""
     from ..kernels.flash_decode import flash_decode_kernel
 
-    (B, Sq, HQ, D), (H, DV), N = q.shape, v.shape[2:], config["SPLITS"]
+    (B, Sq, HQ, D), (H, DV), N = q.shape, (k if v is None else v).shape[2:], config["SPLITS"]
+    DR = 0 if ropes[0] is None else ropes[0].shape[-1]
     group = Sq * (HQ // H)
     BM = min(64, padded(group))
     parts = (o_parts, lse_parts) if N > 1 else (o, lse)
@@ -38,13 +42,14 @@ def decode_launches(
         flash_decode_kernel,
         grid=(N * B * H * ceil_div(group, BM),),
         args=dict(
-            q=q, k=k, v=v, table=table, first=first, end=end, own=own, sinks=sinks, slopes=slopes, o=parts[0],
-            lse=parts[1], scale=scale, softcap=float(softcap), Sq=Sq, Sk=Sk, NP=0 if table is None else table.shape[1],
+            q=q, q_rope=ropes[0], k=k, k_rope=ropes[1], v=v, table=table, first=first, end=end, own=own, sinks=sinks,
+            slopes=slopes, o=parts[0], lse=parts[1], scale=scale, softcap=float(softcap), Sq=Sq, Sk=Sk, NP=0 if table is None else table.shape[1],
             PAGE=PAGE, H=H, HQ=HQ, NB=B,
         ),
         constexprs=dict(
-            D=D, DV=DV, BD=whole(D, q.dtype), BV=whole(DV, q.dtype), BM=BM, BN=by_dtype(config, "BN", q.dtype),
-            SPLITS=N, CAPPED=bool(softcap), PRECISION=precision(q.dtype),
+            D=D, DR=DR, DV=DV, BD=whole(D, q.dtype), BR=whole(max(DR, 1), q.dtype), BV=whole(DV, q.dtype), BM=BM,
+            BN=by_dtype(config, "BN", q.dtype), SPLITS=N, CAPPED=bool(softcap), SAME=v is None,
+            PRECISION=precision(q.dtype),
         ),
         num_warps=config["num_warps"],
         num_stages=by_dtype(config, "num_stages", q.dtype),

@@ -29,8 +29,8 @@ def seen_by(first, end, p_m, o_m, Sq, BN: tl.constexpr):
 
 @triton.jit
 def seen_from(first, end, p_m, n, Sq, BM: tl.constexpr, BN: tl.constexpr):
-    """Of the BN keys from n on, in tiles of BM queries: the first one in which any of them is seen, the end of those, and
-    the first and the end of those whose queries see all of them (equal: none). first and end never fall."""
+    """Of the BN keys from n on, in tiles of BM queries: the first one in which any of them is seen, the end of those,
+    and the first and the end of those whose queries see all of them (equal: none). first and end never fall."""
     BS: tl.constexpr = 1024
     b_start = tl.zeros([BS], dtype=tl.int32)
     b_stop = tl.zeros([BS], dtype=tl.int32)
@@ -73,8 +73,8 @@ def in_log2(b_s, scale, softcap, CAPPED: tl.constexpr):
 
 @triton.jit
 def without_nan(b_x):
-    """(the rows of b_x with 0 for what is not finite, nan for each row that has such a number and 0 for the others). Added to
-    what a query keeps of a row, it makes that query nan; the other queries' weights of 0 then meet a 0."""
+    """(the rows of b_x with 0 for what is not finite, nan for each row that has such a number and 0 for the others).
+    The second, added to what a query keeps of a row, makes that query nan; other queries' weights of 0 meet a 0."""
     b_finite = tl.abs(b_x.to(tl.float32)) < float("inf")
     b_bad = tl.max(tl.where(b_finite, 0, 1), axis=1)
     return tl.where(b_finite, b_x, 0.0), tl.where(b_bad > 0, float("nan"), 0.0)

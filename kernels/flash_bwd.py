@@ -1,6 +1,6 @@
 """Gradients of attention, from its output and log-sum-exp: what it sums over is made again, tile by tile.
 
-    p = exp(s - lse)    dv = p^T do    ds = p (do v^T - delta)    dq = ds k    dk = ds^T q
+p = exp(s - lse)    dv = p^T do    ds = p (do v^T - delta)    dq = ds k    dk = ds^T q
 """
 
 import triton

@@ -20,17 +20,17 @@ def key_rows(table, i_b, o_n, m_n, Sk, NP, PAGE):
 
 @triton.jit
 def attend_rows(
-    b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, table, i_b, i_hk, n, scale, softcap, Sk, NP,
-    PAGE, H, D: tl.constexpr, DR: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BR: tl.constexpr, BV: tl.constexpr,
-    BN: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr, SAME: tl.constexpr, WHOLE: tl.constexpr,
-    PRECISION: tl.constexpr,
+    b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, table, i_b, i_hk, n, n_first, scale,
+    softcap, Sk, NP, PAGE, H, D: tl.constexpr, DR: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BR: tl.constexpr,
+    BV: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr, SAME: tl.constexpr,
+    ALIKE: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One tile of keys: (sum of weights times values, sum of weights, largest score) of each row of b_q. SAME: the values are
-    the keys, and are read once."""
+    """One tile of keys: (sum of weights times values, sum of weights, largest score) of each row of b_q. SAME: the
+    values are the keys, and are read once. ALIKE: all rows see the same keys, and no other key is read."""
     o_n = n + tl.arange(0, BN)
     o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)
     # beyond what any query sees a page may not exist
-    m_n = (o_n < Sk) & (o_n < tl.max(b_end, axis=0))
+    m_n = (o_n < Sk) & (o_n < tl.max(b_end, axis=0)) & (o_n >= n_first)
     row = key_rows(table, i_b, o_n, m_n, Sk, NP, PAGE)
     rows = row * H + i_hk
     b_kt = tl.load(k + rows[None, :] * D + o_d[:, None], mask=(o_d < D)[:, None] & m_n[None, :], other=0.0)
@@ -48,9 +48,11 @@ def attend_rows(
     if SLOPED:
         b_s += b_slope[:, None] * (o_n[None, :] - b_own[:, None]).to(tl.float32)
     if not WHOLE:
-        b_v, b_nan = without_nan(b_v)
+        if not ALIKE:
+            b_v, b_nan = without_nan(b_v)
+            b_s += b_nan[None, :]
         b_keep = (o_n[None, :] >= b_first[:, None]) & (o_n[None, :] < b_end[:, None])
-        b_s = tl.where(b_keep, b_s + b_nan[None, :], float("-inf"))
+        b_s = tl.where(b_keep, b_s, float("-inf"))
     b_new = tl.maximum(b_m, tl.max(b_s, axis=1))
     b_base = tl.where(b_new == float("-inf"), 0.0, b_new)
     b_p = tl.exp2(b_s - b_base[:, None])
@@ -74,11 +76,11 @@ def flash_decode_kernel(
     q, q_rope, k, k_rope, v, table, first, end, own, sinks, slopes, o, lse, scale, softcap, Sq, Sk, NP, PAGE, H, HQ, NB,
     D: tl.constexpr, DR: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BR: tl.constexpr, BV: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, SPLITS: tl.constexpr, CAPPED: tl.constexpr, SAME: tl.constexpr,
-    PRECISION: tl.constexpr,
+    ALIKE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """o and lse [SPLITS, NB, Sq, HQ] of one split, for BM rows of one key head: its query heads at each query. Of one split
-    that is the result, of several not yet with the sinks. q_rope and k_rope, which all heads share, widen queries and
-    keys."""
+    """o and lse [SPLITS, NB, Sq, HQ] of one split, for BM rows of one key head: its query heads at each query. Of one
+    split that is the result, of several not yet with the sinks. q_rope and k_rope, which all heads share,
+    widen queries and keys."""
     LOG2E: tl.constexpr = 1.4426950408889634
     SLOPED: tl.constexpr = slopes is not None
     G = HQ // H
@@ -105,6 +107,7 @@ def flash_decode_kernel(
     if SLOPED:
         b_own = tl.load(own + p_m, mask=m_r, other=0)
         b_slope = tl.load(slopes + o_h, mask=m_r, other=0.0) * LOG2E
+    n_first = tl.min(tl.where(m_r, b_first, 2147418112), axis=0)
     start, stop, whole, whole_stop = tiles_seen(b_first, b_end, m_r, BN)
     start, stop, whole, whole_stop = split_range(start, stop, whole, whole_stop, i_s.to(tl.int32), SPLITS, BN)
     b_o = tl.zeros([BM, BV], dtype=tl.float32)
@@ -113,14 +116,14 @@ def flash_decode_kernel(
     for at in range(start, stop - (whole_stop - whole), BN):
         n = at + tl.where(at >= whole, whole_stop - whole, 0)
         b_o, b_l, b_m = attend_rows(
-            b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, table, i_b, i_hk, n, scale, softcap,
-            Sk, NP, PAGE, H, D, DR, DV, BD, BR, BV, BN, CAPPED, SLOPED, SAME, False, PRECISION,
+            b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, table, i_b, i_hk, n, n_first, scale,
+            softcap, Sk, NP, PAGE, H, D, DR, DV, BD, BR, BV, BN, CAPPED, SLOPED, SAME, ALIKE, False, PRECISION,
         )  # fmt: skip
     for at in range(0, whole_stop - whole, BN):
         n = whole + at
         b_o, b_l, b_m = attend_rows(
-            b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, table, i_b, i_hk, n, scale, softcap,
-            Sk, NP, PAGE, H, D, DR, DV, BD, BR, BV, BN, CAPPED, SLOPED, SAME, True, PRECISION,
+            b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, table, i_b, i_hk, n, n_first, scale,
+            softcap, Sk, NP, PAGE, H, D, DR, DV, BD, BR, BV, BN, CAPPED, SLOPED, SAME, ALIKE, True, PRECISION,
         )  # fmt: skip
     if SPLITS == 1:
         if sinks is not None:

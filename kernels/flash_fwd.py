@@ -83,8 +83,6 @@ def flash_fwd_kernel(
     if sinks is not None:
         b_o, b_l, b_m = with_sink(b_o, b_l, b_m, tl.load(sinks + i_h) * LOG2E)
     b_o, b_lse = settled(b_o, b_l, b_m)
-    tl.store(
-        o + p_m[:, None] * DV + o_v[None, :], b_o.to(o.dtype.element_ty), mask=m_m[:, None] & (o_v < DV)[None, :]
-    )
+    tl.store(o + p_m[:, None] * DV + o_v[None, :], b_o.to(o.dtype.element_ty), mask=m_m[:, None] & (o_v < DV)[None, :])
     if lse is not None:
         tl.store(lse + p_m, b_lse, mask=m_m)

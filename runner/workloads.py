@@ -14,7 +14,6 @@ WORKLOADS: Mapping[str, Mapping[str, int]] = {
 }
 
 
-
 def other_axes(sizes: Mapping[str, int]) -> dict[str, int]:
     """Sizes of the axes that only some ops have: D, the side of a square state or the width of a key, DI channels with
     NS states each; and those of attention."""
@@ -23,8 +22,8 @@ def other_axes(sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def attention_axes(sizes: Mapping[str, int]) -> dict[str, int]:
-    """HQ query heads, Sq queries and Sk keys, DV value columns, ND sequences one after another; of a cache, PAGES of PAGE
-    rows, NP for each sequence; of a latent, its width DC, and key widths without and with positions, DN and DR."""
+    """HQ query heads, Sq queries and Sk keys, DV value columns, ND sequences one after another; of a cache, PAGES of
+    PAGE rows, NP for each sequence; of a latent, its width DC, and key widths without and with positions, DN and DR."""
     K, pages = sizes["K"], -(-sizes["T"] // PAGE)
     whole = {"HQ": sizes["HV"], "Sq": sizes["T"], "Sk": sizes["T"], "DV": sizes["V"], "ND": 4}
     cache = {"PAGE": PAGE, "NP": pages, "PAGES": sizes["B"] * pages}

@@ -1,4 +1,4 @@
-"""Attention of a few queries over many keys: tiles, splits of the keys, and the launches of each split and of their sum."""
+"""Attention of a few queries over many keys: tiles, splits of the keys, launches of each split and of their sum."""
 
 from ._contract import F32, Launch, Port, ceil_div
 from ._tiles import by_dtype, padded, precision, whole
@@ -8,8 +8,8 @@ SCRATCH = {
     "lse_parts": Port("SPLITS B Sq HQ", F32, doc="its log-sum-exp"),
 }
 PROGRAMS = 132
-"""Splits are made until so many programs run for one sequence: what the smallest batch needs to fill a GPU, and the same
-for every batch, so that a sequence's bits do not depend on the others."""
+"""Splits are made until so many programs run for one sequence: what the smallest batch needs to fill a GPU, and the
+same for every batch, so that a sequence's bits do not depend on the others."""
 KEYS = 256
 """The fewest keys that are worth a program of their own."""
 
@@ -43,13 +43,13 @@ def decode_launches(
         grid=(N * B * H * ceil_div(group, BM),),
         args=dict(
             q=q, q_rope=ropes[0], k=k, k_rope=ropes[1], v=v, table=table, first=first, end=end, own=own, sinks=sinks,
-            slopes=slopes, o=parts[0], lse=parts[1], scale=scale, softcap=float(softcap), Sq=Sq, Sk=Sk, NP=0 if table is None else table.shape[1],
-            PAGE=PAGE, H=H, HQ=HQ, NB=B,
+            slopes=slopes, o=parts[0], lse=parts[1], scale=scale, softcap=float(softcap), Sq=Sq, Sk=Sk,
+            NP=0 if table is None else table.shape[1], PAGE=PAGE, H=H, HQ=HQ, NB=B,
         ),
         constexprs=dict(
             D=D, DR=DR, DV=DV, BD=whole(D, q.dtype), BR=whole(max(DR, 1), q.dtype), BV=whole(DV, q.dtype), BM=BM,
             BN=by_dtype(config, "BN", q.dtype), SPLITS=N, CAPPED=bool(softcap), SAME=v is None,
-            PRECISION=precision(q.dtype),
+            ALIKE=(HQ // H) % BM == 0, PRECISION=precision(q.dtype),
         ),
         num_warps=config["num_warps"],
         num_stages=by_dtype(config, "num_stages", q.dtype),

@@ -1,4 +1,4 @@
-"""Tiles of flash attention, and the launches of its gradient: what the rows need first, then keys, queries and sinks."""
+"""Tiles of flash attention, and the launches of its gradient: what rows need first, then keys, queries and sinks."""
 
 from ._contract import Launch, ceil_div
 from ._head_sums import head_sums
@@ -43,7 +43,7 @@ def bwd_configs(axes, device):
 
 def bwd_launches(given, d_lse, o, sinks, d_q, d_k, d_v, d_sinks, terms, parts, seqs, config):
     """given: what each of the two large kernels takes; what nobody asked for is left out."""
-    (B, Sq, HQ, D), (Sk, H, DV), dtype = given["q"].shape, given["v"].shape[1:], given["q"].dtype
+    (_, Sq, HQ, D), (Sk, H, DV), dtype = given["q"].shape, given["v"].shape[1:], given["q"].dtype
     shared = given | dict(Sq=Sq, Sk=Sk, H=H, HQ=HQ)
     widths = dict(
         D=D, DV=DV, BD=whole(D, dtype), BV=whole(DV, dtype), CAPPED=bool(given["softcap"]), PRECISION=precision(dtype)

@@ -36,15 +36,15 @@ ROWS = {
     "row_of": "each is a row of {axis}, where a row is read",
     "row_ends": "each is a row of {axis} where a sequence ends, and none lies before the one that it follows",
 }
-"""Kind of a law on whole numbers that speak of the rows of another tensor's axis, or axes one inside the other -> that in
-words."""
+"""Kind of a law on whole numbers that speak of the rows of another tensor's axis, or axes one inside the other -> that
+in words."""
 NUMBER = r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
 
 
 @dataclass(frozen=True)
 class Law:
-    """kind: interval, unit_norm, non_increasing, slots, or one of SLOPES or ROWS. axis: what all but intervals speak of; of
-    ROWS another tensor's."""
+    """kind: interval, unit_norm, non_increasing, slots, or one of SLOPES or ROWS. axis: what all but intervals speak
+    of; of ROWS another tensor's."""
 
     kind: str
     text: str

@@ -1,6 +1,6 @@
 """Queries carried over to the latent that keys are made from: q w_uk^T reads from c what q reads from c w_uk.
 
-    y = q w_uk^T
+y = q w_uk^T
 """
 
 import torch
@@ -9,7 +9,7 @@ from ._contract import Contract, Launcher, Port
 from ._head_product import head_product, product_configs
 
 CONTRACT = Contract(
-    inputs={"q": Port("B Sq HQ DN"), "w_uk": Port("HQ DC DN")},
+    inputs={"q": Port("B Sq HQ DN"), "w_uk": Port("HQ DC DN", unit="weight/up_projection")},
     outputs={"y": Port("B Sq HQ DC")},
     flops="2 * B * Sq * HQ * DC * DN",
 )

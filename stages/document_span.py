@@ -28,7 +28,9 @@ def reference(q, k, q_ends, k_ends, *, causal, window, prefix_lm):
     i = torch.arange(Sq, device=q.device)
     n = (q_ends.long() <= i[:, None]).sum(-1)
     there, none = n < len(q_ends), torch.zeros(1, dtype=torch.int64, device=q.device)
-    starts, k_ends, q_ends = (torch.cat(pair) for pair in ((none, k_ends.long()), (k_ends.long(), none), (q_ends, none)))
+    starts, k_ends, q_ends = (
+        torch.cat(pair) for pair in ((none, k_ends.long()), (k_ends.long(), none), (q_ends, none))
+    )
     start = torch.where(there, starts[n].clamp(max=Sk), Sk)
     stop = torch.where(there, k_ends[n].clamp(max=Sk), Sk)
     own = i + k_ends[n] - q_ends[n]

@@ -1,11 +1,11 @@
 """flash_fwd for a few queries over a long cache: the keys are split, and the query heads of a key head share each read.
 
-The number of splits follows from Sk and H alone, and where they lie from what a sequence's own queries see: a sequence's
+The number of splits follows from Sk and H alone, and where they lie from what a sequence's own queries see: its
 bits do not depend on the batch. One split writes the result; of several a second kernel makes it, in their order.
 """
 
 from . import flash_fwd
-from ._contract import Contract, Launcher
+from ._contract import Launcher
 from ._decode import SCRATCH, decode_configs, decode_launches
 from ._flash import flash_limits
 

@@ -87,7 +87,9 @@ def vjp(d_o, d_lse, q, k, v, first, end, own, sinks, slopes, o, lse, *, needs, s
     if sinks is not None:
         grads["sinks"] = -(torch.exp(sinks - lse) * delta).sum((0, 1))
     zeros = {"v": v} if d_o is None else {}
-    return {name: x for name, x in (grads | {n: torch.zeros_like(x) for n, x in zeros.items()}).items() if name in needs}
+    return {
+        name: x for name, x in (grads | {n: torch.zeros_like(x) for n, x in zeros.items()}).items() if name in needs
+    }
 
 
 def launch(q, k, v, first, end, own, sinks, slopes, o, lse, *, scale, softcap, seqs, config):

@@ -2,8 +2,8 @@
 
     s_ij = scale (<q_i, c_j> + <q_rope_i, k_rope_j>)    o = softmax(s) c
 
-over the keys first_i <= j < end_i, with lse and empty rows as in flash_fwd. The keys are split as in flash_decode, and each
-tile of the latent is read once.
+over the keys first_i <= j < end_i, with lse and empty rows as in flash_fwd. The keys are split as in flash_decode, and
+each tile of the latent is read once.
 """
 
 import torch
@@ -46,7 +46,8 @@ def limits(axes, device):
 def configs(axes, device):
     rows = ceil_div(axes["Sq"] * axes["HQ"], 64)
     shared = {"SPLITS": splits(axes["Sk"], rows, KEYS), "BN_F32": 32, "num_stages_F32": 1}
-    return [{"BN": 64, "num_warps": 8, "num_stages": stages, **shared} for stages in (1, 2)]
+    tiles = [(32, 1), (32, 2)] if device == "sm_80" else [(64, 2), (64, 1)]
+    return [{"BN": BN, "num_warps": 8, "num_stages": stages, **shared} for BN, stages in tiles]
 
 
 def launch(q, q_rope, c, k_rope, first, end, o, lse, o_parts, lse_parts, *, scale, seqs, config):

@@ -77,9 +77,7 @@ def launch(o_a, lse_a, o_b, lse_b, o, lse, *, seqs, config):
     return [over_rows(merge_states_kernel, args, o_a, config)]
 
 
-def vjp_launch(
-    d_o, d_lse, o_a, lse_a, o_b, lse_b, o, d_o_a, d_lse_a, d_o_b, d_lse_b, *, seqs, config
-):
+def vjp_launch(d_o, d_lse, o_a, lse_a, o_b, lse_b, o, d_o_a, d_lse_a, d_o_b, d_lse_b, *, seqs, config):
     from ..kernels.merge_states import merge_states_vjp_kernel
 
     args = dict(d_o=d_o, d_lse=d_lse, o_a=o_a, lse_a=lse_a, o_b=o_b, lse_b=lse_b, o=o)

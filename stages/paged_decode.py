@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from . import flash_fwd
-from ._contract import INT, Contract, Launcher, Port
+from ._contract import INT, Launcher, Port
 from ._decode import SCRATCH, decode_configs, decode_launches
 from ._flash import flash_limits
 

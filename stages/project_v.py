@@ -1,6 +1,6 @@
 """Values of every head from what its queries read of the latent.
 
-    o = x w_uv
+o = x w_uv
 """
 
 import torch
@@ -9,7 +9,7 @@ from ._contract import Contract, Launcher, Port
 from ._head_product import head_product, product_configs
 
 CONTRACT = Contract(
-    inputs={"x": Port("B Sq HQ DC"), "w_uv": Port("HQ DC DV")},
+    inputs={"x": Port("B Sq HQ DC"), "w_uv": Port("HQ DC DV", unit="weight/up_projection")},
     outputs={"o": Port("B Sq HQ DV")},
     flops="2 * B * Sq * HQ * DC * DV",
 )

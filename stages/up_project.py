@@ -1,6 +1,6 @@
 """Keys and values of every head from the latent that they share.
 
-    k = c w_uk    v = c w_uv
+k = c w_uk    v = c w_uv
 """
 
 import torch
@@ -9,7 +9,11 @@ from ._contract import Contract, Launcher, Port
 from ._head_product import head_product, product_configs
 
 CONTRACT = Contract(
-    inputs={"c": Port("B Sk DC"), "w_uk": Port("HQ DC DN"), "w_uv": Port("HQ DC DV")},
+    inputs={
+        "c": Port("B Sk DC"),
+        "w_uk": Port("HQ DC DN", unit="weight/up_projection"),
+        "w_uv": Port("HQ DC DV", unit="weight/up_projection"),
+    },
     outputs={"k": Port("B Sk HQ DN"), "v": Port("B Sk HQ DV")},
     flops="2 * B * Sk * HQ * DC * (DN + DV)",
 )

@@ -8,7 +8,8 @@ import torch
 from chunkwise.runner.definition import DefinitionError, Line, evaluate, parse_definition, typecheck
 
 INPUTS = {
-    "q": "B Sq HQ D", "k": "B Sk H D", "v": "B Sk H DV", "slopes": "HQ", "w": "B Sq HI", "x": "B Sk HI D", "c": "B Sk D",
+    "q": "B Sq HQ D", "k": "B Sk H D", "v": "B Sk H DV", "slopes": "HQ", "w": "B Sq HI",
+    "x": "B Sk HI D", "c": "B Sk D",
 }  # fmt: skip
 DECLARED = {name: tuple(shape.split()) for name, shape in INPUTS.items()}
 SIZES = dict(B=2, Sq=5, Sk=7, HQ=4, H=2, D=3, DV=6, HI=2, TOP=3)

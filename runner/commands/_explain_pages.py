@@ -122,10 +122,10 @@ def definition_page() -> tuple[dict, list]:
             "state that starts from an absent input starts from 0."
         ),
         paragraph(
-            f"A line of dense sees whole tensors of one sequence and one query head: q [B Sq HQ D] is over (Sq, D), and "
-            "a query head reads the key head of its group. Values join by the names of their axes, over all that any of "
-            f"them has: index(Sk) <= index(Sq) is over (Sk, Sq). {', '.join(of_definitions.DENSE)} are there alone, and "
-            "outer and diag are not."
+            "A line of dense sees whole tensors of one sequence and one query head: q [B Sq HQ D] is over (Sq, D), and "
+            "a query head reads the key head of its group. Values join by the names of their axes, over all that any "
+            f"of them has: index(Sk) <= index(Sq) is over (Sk, Sq). {', '.join(of_definitions.DENSE)} are there alone, "
+            "and outer and diag are not."
         ),
         paragraph(
             f"Operators, those that bind first at the left: ** then unary - then {' then '.join(operators)}. @ "

@@ -42,7 +42,8 @@ def evaluate(
 
     declared: axes of every input, absent ones (None or missing in ``inputs``) too.
     lengths: tokens of each packed sequence (then B = 1), in the order of the tensors; rows past the last are 0.
-    outputs: names; for a dense definition, each with its axes. axes: sizes that no tensor shows. defaults: values of absent inputs; an absent initial state is 0.
+    outputs: names; for a dense definition, each with its axes.
+    axes: sizes that no tensor shows. defaults: values of absent inputs; an absent initial state is 0.
     segment: under autograd, keep only the states at every so many tokens and compute the rest again (the square
         root of T keeps least).
 

@@ -152,7 +152,9 @@ def number_errors(graph: Graph, params: Mapping[str, float], sizes: Mapping[str,
     definition, declared = parsed(graph.spec), per_sequence_axes(graph.spec)
     try:
         if definition.dense:
-            inputs = {name: torch.empty(shape(map(term, axes), sizes), device="meta") for name, axes in declared.items()}
+            inputs = {
+                name: torch.empty(shape(map(term, axes), sizes), device="meta") for name, axes in declared.items()
+            }
             evaluate(definition, inputs, declared=declared, outputs={}, params=params, axes=sizes)
         else:
             lower(definition, Lowering(declared, {**sizes, **params}, {}, False), ())

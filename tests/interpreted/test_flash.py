@@ -45,7 +45,9 @@ def test_bits_do_not_depend_on_the_batch():
     """X1, X4."""
     given = inputs(FLASH, **{**LITTLE, "B": 2, "Sq": 40, "Sk": 50})
     both = results("interpret", given)
-    alone = results("interpret", {name: x[1:] if name in ("q", "k", "v", "lengths") else x for name, x in given.items()})
+    alone = results(
+        "interpret", {name: x[1:] if name in ("q", "k", "v", "lengths") else x for name, x in given.items()}
+    )
     assert all(same_bits(both[name][1:], alone[name]) for name in both)
 
 

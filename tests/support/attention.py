@@ -1,7 +1,8 @@
 """Cases of attention that the tests of its references and of its kernels share."""
 
 import torch
-from support.ops import inputs, op, same_bits
+from support.one_stage import stage_op
+from support.ops import check, inputs, op, same_bits
 
 MASKS = {
     "causal": {},
@@ -36,8 +37,7 @@ def results(backend, given, params=None, cotangent=1.0, name="flash"):
 
 
 def nan_leaves_no_trace(backend, given, params, unseen, rows):
-    """nan in the keys and values ``unseen`` changes no bit of the queries ``rows`` that do not see them, nor of the
-    gradients of keys that only such queries see."""
+    """nan in the keys and values ``unseen`` changes no bit of the queries ``rows`` that do not see them."""
     cotangent = torch.zeros(given["q"].shape[1], device=given["q"].device, dtype=given["q"].dtype)
     cotangent[rows] = 1.0
     cotangent = cotangent[:, None, None]
@@ -52,7 +52,7 @@ def nan_leaves_no_trace(backend, given, params, unseen, rows):
 
 
 def packed(backend, q_lengths, k_lengths, **sizes):
-    """(results of sequences one after another, with three queries and two keys past the last; of each alone, joined)."""
+    """(results of sequences one after another, three queries and two keys past the last; of each alone, joined)."""
     ends = {name: torch.tensor(lengths).cumsum(0).int() for name, lengths in (("q", q_lengths), ("k", k_lengths))}
     rows = dict(Sq=sum(q_lengths) + 3, Sk=sum(k_lengths) + 2, ND=len(q_lengths))
     given = inputs(op("flash_varlen"), absent=BARE, **{**LITTLE, **sizes, **rows})
@@ -77,3 +77,53 @@ def packed_is_alone(backend):
         rest = -torch.inf if name == "lse" else 0
         assert (found[name][:, n:] == rest).all(), name
     assert (found["o"][:, 5:8] == 0).all() and (found["lse"][:, 5:8] == -torch.inf).all()
+
+
+def merged_is_whole(backend, tmp_path):
+    """M1: attention over two parts of the keys, merged, is attention over all of them; two empties give (0, -inf), and
+    an empty one with nan in its output gives the other."""
+    merge = stage_op(tmp_path, "merge_states", backend=backend)
+    given = inputs(op("flash"), Sq=9, Sk=30, absent=BARE, **LITTLE)
+    whole = op("flash")(**given, causal=0)
+    parts = [op("flash")(**{**given, "k": given["k"][:, cut], "v": given["v"][:, cut]}, causal=0) for cut in CUTS]
+    (o_a, lse_a), (o_b, lse_b) = parts
+    found = merge(o_a=o_a, lse_a=lse_a, o_b=o_b, lse_b=lse_b)
+    torch.testing.assert_close(found.o, whole.o, rtol=3e-6, atol=3e-6)
+    torch.testing.assert_close(found.lse, whole.lse, rtol=3e-6, atol=3e-6)
+    empty = torch.full_like(lse_b, -torch.inf)
+    found = merge(o_a=o_a, lse_a=lse_a, o_b=torch.full_like(o_b, torch.nan), lse_b=empty)
+    assert same_bits(found.o, o_a)
+    torch.testing.assert_close(found.lse, lse_a)
+    found = merge(o_a=o_a, lse_a=empty, o_b=o_b, lse_b=empty)
+    assert (found.o == 0).all() and (found.lse == -torch.inf).all()
+    check(merge, {"o_a": o_a, "lse_a": lse_a, "o_b": o_b, "lse_b": lse_b}, backward=True)
+
+
+CUTS = (slice(0, 11), slice(11, None))
+
+
+def paged_is_contiguous(backend, **sizes):
+    """Any table of pages, shared prefixes and half full last pages; nan in unused pages and rows leaves no trace."""
+    paged, plain = op("paged_decode", backend=backend), op("flash_decode", backend=backend)
+    rows = dict(B=3, Sq=2, HQ=4, H=2, D=16, DV=24, PAGES=12, PAGE=16, NP=3) | sizes
+    given = inputs(paged, absent=("sinks", "slopes"), **rows)
+    given["pages"] = torch.tensor([[4, 7, 1], [4, 0, -1], [9, 99, 99]], dtype=torch.int32)
+    given["lengths"] = lengths = torch.tensor([48, 21, 5], dtype=torch.int32)
+    used = [(4, 16), (7, 16), (1, 16), (0, 5), (9, 5)]
+    cache = {name: torch.full_like(given[name], torch.nan) for name in "kv"}
+    for page, count in used:
+        for name in "kv":
+            cache[name][page, :count] = given[name][page, :count]
+    found = paged(**{**given, **cache})
+    for b, n in enumerate(lengths.tolist()):
+        order = given["pages"][b, : -(-n // 16)].long()
+        k, v = (given[name][order].flatten(0, 1)[None, :n] for name in "kv")
+        right = plain(q=given["q"][b : b + 1], k=k, v=v)
+        torch.testing.assert_close(found.o[b : b + 1], right.o, rtol=3e-6, atol=3e-6)
+        torch.testing.assert_close(found.lse[b : b + 1], right.lse, rtol=3e-6, atol=3e-6)
+
+
+def latent(name, backend="reference", io=torch.float32, **sizes):
+    """An op over a latent and inputs for it."""
+    found = op(name, backend=backend)
+    return found, inputs(found, io, **(dict(B=2, Sq=3, Sk=40, HQ=4, DN=16, DR=8, DC=48, DV=24) | sizes))

@@ -96,12 +96,12 @@ def narrowed(graph, names):
 
 
 def shaped_by_unit(value) -> bool:
-    units = ("log_decay/log2/chunk_sum", "gram/", "wy/decayed_key", "index/first_key", "index/end_key", "index/own_key")
+    units = ("log_decay/log2/chunk_sum", "gram/", "wy/decayed_key", "index/first_key", "index/end_key", "index/own")
     return (value.unit or "").startswith(units)
 
 
 def span(unit, sizes, device) -> torch.Tensor:
-    """Each query sees the key at its own place and the six before it; the first queries see none, where keys are few."""
+    """Each query sees the key at its own place and the six before it; where keys are few, the first see none."""
     own = torch.arange(sizes["Sq"], dtype=torch.int32, device=device) + sizes["Sk"] - sizes["Sq"]
     found = {"index/first_key": own - 6, "index/end_key": own + 1, "index/own_key": own}[unit]
     return found if unit == "index/own_key" else found.clamp(0, sizes["Sk"])

@@ -31,6 +31,5 @@ def attention_axes(sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 PAGE = 64
-_RAGGED = dict(B=2, T=130, H=2, HV=4, K=32, V=48)
-SMALL = _RAGGED | attention_axes(_RAGGED)
+SMALL = dict(B=2, T=130, H=2, HV=4, K=32, V=48)
 """Where ``run`` verifies before it times: ragged, grouped heads, K different from V."""

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-IO = "io"  # one dtype per pipeline, solved from the inputs that name none
-F32 = "f32"  # the accumulation dtype; float64 when IO is float64
-INT = "int"  # int32 or int64
+IO = "io"      # one dtype per pipeline, solved from the inputs that name none
+F32 = "f32"    # the accumulation dtype; float64 when IO is float64
+INT = "int"    # int32 or int64
 
 
 def ceil_div(a: int, b: int) -> int:

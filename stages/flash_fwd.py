@@ -65,7 +65,7 @@ def vjp(d_o, d_lse, q, k, v, first, end, own, sinks, slopes, o, lse, *, needs, s
         dv = p^T do    ds = p (do v^T - delta), times 1 - tanh^2 under a softcap    dq = scale ds k    dk = scale ds^T q
         dsink = - sum over the queries of exp(sink - lse) delta
 
-    Slopes are constants: no gradient by them.
+    The kernels take slopes for constants and give no gradient by them.
     """
     H, keep = k.shape[2], seen(first, end, k.shape[1])
     q, delta = grouped(q, H), torch.zeros_like(lse)
@@ -81,7 +81,11 @@ def vjp(d_o, d_lse, q, k, v, first, end, own, sinks, slopes, o, lse, *, needs, s
     if d_lse is not None:
         delta = delta - d_lse
     ds = p * (dp - grouped(delta, H).permute(0, 2, 3, 1)[..., None])
-    ds = torch.where(keep, ds if t is None else ds * (1 - t * t), 0.0)
+    ds = torch.where(keep, ds, 0.0)
+    if slopes is not None and "slopes" in needs:
+        distance = torch.arange(k.shape[1], device=k.device) - own[..., None]
+        grads["slopes"] = torch.einsum("bhgij,bij->hg", ds, distance.to(ds.dtype)).flatten()
+    ds = ds if t is None else torch.where(keep, ds * (1 - t * t), 0.0)
     grads["q"] = scale * sum_over_keys(ds, keep, k).flatten(2, 3)
     grads["k"] = scale * torch.einsum("bhgij,bihgd->bjhd", ds, q)
     if sinks is not None:

@@ -30,7 +30,7 @@ def reference(o, z, weight, *, eps):
 def vjp(d_y, o, z, weight, *, needs, eps):
     """With n = r o, r = 1 / sqrt(mean o^2 + eps), and dn = dy weight silu(z):
 
-    do = r (dn - n mean over V of n dn)    dz = dy n weight silu'(z)    d weight = sum dy n silu(z)
+        do = r (dn - n mean over V of n dn)    dz = dy n weight silu'(z)    d weight = sum dy n silu(z)
     """
     r = torch.rsqrt(o.square().mean(dim=-1, keepdim=True) + eps)
     n, on = o * r, torch.sigmoid(z)

@@ -39,6 +39,18 @@ def reference(q, q_rope, c, k_rope, first, end, *, scale):
     return flash_fwd.reference(q, k, c, first, end, None, None, None, scale=scale, softcap=0)
 
 
+def vjp(d_o, d_lse, q, q_rope, c, k_rope, first, end, o, lse, *, needs, scale):
+    """flash_fwd's, in two parts; the latent takes as key and as value."""
+    both, DC = (torch.cat([q, q_rope], -1), torch.cat([c, k_rope], -1)[:, :, None]), c.shape[-1]
+    grads = flash_fwd.vjp(
+        d_o, d_lse, *both, c[:, :, None], first, end, None, None, None, o, lse, needs={"q", "k", "v"}, scale=scale,
+        softcap=0,
+    )  # fmt: skip
+    q, k, v = grads["q"], grads["k"][:, :, 0], grads["v"][:, :, 0]
+    found = {"q": q[..., :DC], "q_rope": q[..., DC:], "c": k[..., :DC] + v, "k_rope": k[..., DC:]}
+    return {name: x for name, x in found.items() if name in needs}
+
+
 def limits(axes, device):
     return f"DC = {axes['DC']}: at most 512" if axes["DC"] > 512 else None
 

@@ -28,16 +28,36 @@ CONTRACT = replace(
 
 def reference(q, k, v, pages, first, end, own, sinks, slopes, *, scale, softcap):
     """q [B, Sq, HQ, D], k [PAGES, PAGE, H, D], v [PAGES, PAGE, H, DV], pages [B, NP], first, end, own [B, Sq]."""
-    k, v = (in_order(x, pages, end) for x in (k, v))
+    where = page_order(pages, end, k.shape[1])
+    k, v = (in_order(x, where) for x in (k, v))
     return flash_fwd.reference(q, k, v, first, end, own, sinks, slopes, scale=scale, softcap=softcap)
 
 
-def in_order(x, pages, end):
-    """[B, NP PAGE, ...] of a cache [PAGES, PAGE, ...]: page 0 stands for those past the last key that is seen."""
-    size, there = x.shape[1], torch.arange(pages.shape[1], device=x.device)
+def vjp(d_o, d_lse, q, k, v, pages, first, end, own, sinks, slopes, o, lse, *, needs, scale, softcap):
+    """flash_fwd's; a page takes from every sequence that has it."""
+    where = page_order(pages, end, k.shape[1])
+    ordered = (in_order(x, where) for x in (k, v))
+    grads = flash_fwd.vjp(
+        d_o, d_lse, q, *ordered, first, end, own, sinks, slopes, o, lse, needs=needs, scale=scale, softcap=softcap
+    )
+    for name, cache in (("k", k), ("v", v)):
+        if name in grads and len(cache):
+            parts = grads[name].unflatten(1, (where.shape[1], cache.shape[1])).flatten(0, 1)
+            grads[name] = torch.zeros_like(cache).index_add(0, where.flatten(), parts)
+        elif name in grads:
+            grads[name] = torch.zeros_like(cache)
+    return grads
+
+
+def page_order(pages, end, size):
+    """The pages of each sequence; page 0 stands for those past the last key that is seen."""
     most = end.amax(1, keepdim=True) if end.shape[1] else end.new_zeros(len(end), 1)
-    pages = torch.where(there * size < most, pages.long(), 0)
-    return x[pages].flatten(1, 2) if len(x) else x.new_zeros(len(pages), 0, *x.shape[2:])
+    return torch.where(torch.arange(pages.shape[1], device=pages.device) * size < most, pages.long(), 0)
+
+
+def in_order(x, where):
+    """[B, NP PAGE, ...] of a cache [PAGES, PAGE, ...]."""
+    return x[where].flatten(1, 2) if len(x) else x.new_zeros(len(where), 0, *x.shape[2:])
 
 
 def configs(axes, device):

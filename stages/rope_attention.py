@@ -38,6 +38,18 @@ def reference(q, q_rope, k, k_rope, v, first, end, *, scale):
     return flash_fwd.reference(q, k, v, first, end, None, None, None, scale=scale, softcap=0)
 
 
+def vjp(d_o, d_lse, q, q_rope, k, k_rope, v, first, end, o, lse, *, needs, scale):
+    """flash_fwd's, in two parts; what all heads share takes from all."""
+    wide, DN = k_rope[:, :, None].expand(*k.shape[:3], -1), q.shape[-1]
+    both = torch.cat([q, q_rope], -1), torch.cat([k, wide], -1)
+    grads = flash_fwd.vjp(
+        d_o, d_lse, *both, v, first, end, None, None, None, o, lse, needs={"q", "k", "v"}, scale=scale, softcap=0
+    )
+    q, k = grads["q"], grads["k"]
+    found = {"q": q[..., :DN], "q_rope": q[..., DN:], "k": k[..., :DN], "k_rope": k[..., DN:].sum(2), "v": grads["v"]}
+    return {name: x for name, x in found.items() if name in needs}
+
+
 def limits(axes, device):
     return flash_limits({"D": axes["DN"], "DV": axes["DV"]}, device)
 

@@ -1,6 +1,6 @@
 """The outputs of an op with, added to them, what went in times one weight per value head.
 
-o = y + weight x
+    o = y + weight x
 """
 
 from ._contract import F32, Contract, Launcher, Port

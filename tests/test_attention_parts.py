@@ -21,7 +21,7 @@ def test_decode(io):
     check(decode, inputs(decode, io, absent=("sinks",), **sizes), params=dict(window=17), backward=True)
     paged = op("paged_decode")
     sizes = dict(B=2, Sq=2, HQ=4, H=2, D=24, DV=40, PAGES=5, PAGE=16, NP=3)
-    check(paged, inputs(paged, io, absent=("sinks",), **sizes), params=dict(prefix_lm=2))
+    check(paged, inputs(paged, io, absent=("sinks",), **sizes), params=dict(prefix_lm=2), backward=True)
 
 
 @pytest.mark.parametrize("io", [torch.float32, torch.bfloat16], ids=str)

@@ -1,10 +1,10 @@
 """Units of expressions: what algebra keeps exactly. Everything else drops a unit, and is refused.
 
-exp(g)              a log decay per token to the decay itself
-log(d)              and back
-c g, g c, g / c     c at least 0: a decay to the power of c
-g + g               one decay after another
-minimum, maximum    of a log decay and a number that is at most 0
+    exp(g)              a log decay per token to the decay itself
+    log(d)              and back
+    c g, g c, g / c     c at least 0: a decay to the power of c
+    g + g               one decay after another
+    minimum, maximum    of a log decay and a number that is at most 0
 """
 
 from collections.abc import Mapping

@@ -69,10 +69,9 @@ class Stage:
     def axis_names(self) -> tuple[str, ...]:
         """Every axis of the contract, in order of appearance."""
         ports = (*self.contract.inputs.values(), *self.contract.outputs.values())
-        return tuple(
-            dict.fromkeys(axis for port in ports for axis in port.axes if not axis.isdigit())
-            | {name: None for name in self.reference_keywords if name not in self.contract.params}
-        )
+        return tuple(dict.fromkeys(axis for port in ports for axis in port.axes if not axis.isdigit()) | {
+            name: None for name in self.reference_keywords if name not in self.contract.params
+        })
 
     @cached_property
     def reference_keywords(self) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ def vjp(d_o, d_lse, q, k, v, first, end, own, sinks, slopes, o, lse, *, needs, s
     s, t = scores(q, k, own, slopes, scale, softcap)
     rows = grouped(lse, H).permute(0, 2, 3, 1)[..., None]
     p = torch.exp(torch.where(keep, s - rows, -torch.inf))
-    grads, dp = {}, 0.0
+    grads, dp = {"v": torch.zeros_like(v)}, 0.0
     if d_o is not None:
         delta = (o * d_o).sum(-1)
         d_o = grouped(d_o, H)
@@ -90,10 +90,7 @@ def vjp(d_o, d_lse, q, k, v, first, end, own, sinks, slopes, o, lse, *, needs, s
     grads["k"] = scale * torch.einsum("bhgij,bihgd->bjhd", ds, q)
     if sinks is not None:
         grads["sinks"] = -(torch.exp(sinks - lse) * delta).sum((0, 1))
-    zeros = {"v": v} if d_o is None else {}
-    return {
-        name: x for name, x in (grads | {n: torch.zeros_like(x) for n, x in zeros.items()}).items() if name in needs
-    }
+    return {name: x for name, x in grads.items() if name in needs}
 
 
 def launch(q, k, v, first, end, own, sinks, slopes, o, lse, *, scale, softcap, seqs, config):

@@ -1,12 +1,12 @@
 """Every stage's kernel alone in the interpreter, with each optional input absent, plain and packed."""
 
 import pytest
-from support.one_stage import BY_TOKEN, STAGES, optional_inputs, stage_inputs, stage_op
+from support.one_stage import ATTENTION, BY_TOKEN, STAGES, optional_inputs, stage_inputs, stage_op
 from support.ops import check
 
 KERNELS = [name for name, stage in STAGES.items() if stage.launchers]
 SEQLENS = (0, 17, 1, 0)
-PLAIN = dict(B=2, T=19, H=2, HV=4, K=24, V=20, SLOTS=5, W=3, D=24, DI=40, NS=24, HQ=4, Sq=19, Sk=17, DV=20, ND=3)
+PLAIN = dict(B=2, T=19, H=2, HV=4, K=24, V=20, SLOTS=5, W=3, D=24, DI=40, NS=24) | ATTENTION
 PACKED = PLAIN | dict(B=1, T=sum(SEQLENS) + 5)
 
 

@@ -12,6 +12,8 @@ from chunkwise.runner.stage_files.stage_library import find_stages
 from chunkwise.runner.verification.generate import make_inputs
 
 STAGES = find_stages()
+ATTENTION = dict(HQ=4, Sq=19, Sk=17, DV=20, ND=3, PAGES=4, PAGE=8, NP=2, DC=24, DN=16, DR=8)
+"""Sizes of the axes that only attention has; some queries see no key."""
 BY_TOKEN = [name for name, stage in STAGES.items() if "T" in stage.axis_names]
 """Those whose tokens can be packed by cu_seqlens."""
 PARAM = 0.7
@@ -102,9 +104,10 @@ def shaped_by_unit(value) -> bool:
 
 def span(unit, sizes, device) -> torch.Tensor:
     """Each query sees the key at its own place and the six before it; where keys are few, the first see none."""
-    own = torch.arange(sizes["Sq"], dtype=torch.int32, device=device) + sizes["Sk"] - sizes["Sq"]
+    keys = sizes["Sk"] if "Sk" in sizes else sizes["NP"] * sizes["PAGE"]
+    own = torch.arange(sizes["Sq"], dtype=torch.int32, device=device) + keys - sizes["Sq"]
     found = {"index/first_key": own - 6, "index/end_key": own + 1, "index/own_key": own}[unit]
-    return found if unit == "index/own_key" else found.clamp(0, sizes["Sk"])
+    return found if unit == "index/own_key" else found.clamp(0, keys)
 
 
 def rows_in_chunk(sizes, seqlens, device) -> torch.Tensor:

@@ -36,7 +36,7 @@ def decode_launches(
     (B, Sq, HQ, D), (H, DV), N = q.shape, (k if v is None else v).shape[2:], config["SPLITS"]
     DR = 0 if ropes[0] is None else ropes[0].shape[-1]
     group = Sq * (HQ // H)
-    BM = min(64, padded(group))
+    BM = min(32 if q.dtype.itemsize == 4 else 64, padded(group))
     parts = (o_parts, lse_parts) if N > 1 else (o, lse)
     split = Launch(
         flash_decode_kernel,

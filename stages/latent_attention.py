@@ -58,7 +58,7 @@ def limits(axes, device):
 def configs(axes, device):
     rows = ceil_div(axes["Sq"] * axes["HQ"], 64)
     shared = {"SPLITS": splits(axes["Sk"], rows, KEYS), "BN_F32": 32, "num_stages_F32": 1}
-    tiles = [(32, 1), (32, 2)] if device == "sm_80" else [(64, 2), (64, 1)]
+    tiles = [(64, 2), (64, 1)] if device == "sm_90" else [(32, 1), (32, 2)]
     return [{"BN": BN, "num_warps": 8, "num_stages": stages, **shared} for BN, stages in tiles]
 
 

@@ -18,7 +18,7 @@ def fwd_configs(axes, device):
     """BM queries by BN keys."""
     wide = max(axes["D"], axes["DV"])
     if wide > 128:
-        found = [tiles(64, 64, 4, 1), tiles(128, 64, 8, 1)]
+        found = [tiles(64, 64, 8, 1)] if device == "sm_80" else [tiles(128, 64, 8, 2), tiles(64, 64, 8, 1)]
     elif device == "sm_80":
         found = [tiles(128, 64, 8, 2), tiles(64, 64, 4, 2)]
     else:

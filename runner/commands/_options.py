@@ -3,7 +3,7 @@
 import os
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from ..calling.function import Op
@@ -28,6 +28,7 @@ def sizes_and_machine(parser) -> None:
     """What run and verify share."""
     stage_folders(parser)
     parser.add_argument("--axes", default="", metavar="B=1,T=4096", help=f"sizes, over the workload's; {HEADS}")
+    parser.add_argument("--params", default="", metavar="window=64", help="numbers of the call, over the file's defaults")
     parser.add_argument("--workload", metavar="NAME", help=f"one of {', '.join(WORKLOADS)}")
     parser.add_argument("--dtype", choices=IO_DTYPES, help="IO dtype (bf16 on a GPU, fp32 without)")
     parser.add_argument("--device", metavar="cpu|cuda[:N]", help="where to run (a GPU if there is one)")
@@ -80,6 +81,25 @@ def read_axes(text: str) -> dict[str, int]:
         help = "write sizes as B=1,T=4096"
         raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"--axes {text!r} names no axis", help=help))
     return sizes
+
+
+def read_params(text: str, known: Collection[str]) -> dict[str, float]:
+    """``window=64,scale=0.5`` as numbers; known: the names of the pipeline's params."""
+    numbers = {}
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        found = re.fullmatch(r"(\w+)\s*=\s*([-+]?(?:[0-9]+|[0-9]*\.[0-9]+|[0-9]+\.)(?:[eE][-+]?[0-9]+)?)", part)
+        if not found:
+            help = "write numbers as window=64,scale=0.5"
+            raise ChunkwiseError(Diagnostic(codes.USAGE, f"--params: {part!r} is not NAME=NUMBER", help=help))
+        name, number = found.groups()
+        if name not in known:
+            names = f"its params are {', '.join(known)}" if known else "it has no params"
+            help = did_you_mean(name, known) or names
+            raise ChunkwiseError(Diagnostic(codes.USAGE, f"--params: the pipeline has no param {name}", help=help))
+        if name in numbers:
+            raise ChunkwiseError(Diagnostic(codes.USAGE, f"--params gives {name} twice"))
+        numbers[name] = int(number) if re.fullmatch("[-+]?[0-9]+", number) else float(number)
+    return numbers
 
 
 def seed(text: str) -> int:

@@ -2,8 +2,8 @@
 
     s_ij = scale (<q_i, c_j> + <q_rope_i, k_rope_j>)    o = softmax(s) c
 
-over the keys first_i <= j < end_i, with lse and empty rows as in flash_fwd. The keys are split as in flash_decode, and
-each tile of the latent is read once.
+over the keys first_i <= j < end_i, with lse and empty rows as in flash_fwd. The keys are split as in split_attention,
+and each tile of the latent is read once.
 """
 
 import torch

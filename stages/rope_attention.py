@@ -2,7 +2,7 @@
 
     s_ij = scale (<q_i, k_j> + <q_rope_i, k_rope_j>)    o = softmax(s) v
 
-over the keys first_i <= j < end_i, with lse and empty rows as in flash_fwd. The keys are split as in flash_decode.
+over the keys first_i <= j < end_i, with lse and empty rows as in flash_fwd. The keys are split as in split_attention.
 """
 
 import torch

@@ -231,10 +231,10 @@ ATTENTION = ("verify", "flash", "--axes", "B=1,Sq=6,Sk=9,HQ=1,H=1,D=8,DV=8", "--
 
 
 def test_params_of_a_call(document):
-    """They reach both what is verified and the definition: the same inputs, other numbers, and nothing out of budget."""
+    """They reach both what is verified and the definition: the same inputs, other numbers, nothing out of budget."""
     plain, windowed = (document(*ATTENTION, *more) for more in ((), ("--params", "window=2, softcap=1e1")))
     assert plain[0] == windowed[0] == 0
-    assert plain[1]["rows"] != windowed[1]["rows"]
+    assert plain[1]["verify"]["outputs"] != windowed[1]["verify"]["outputs"]
 
 
 @pytest.mark.parametrize("text, message, help", [

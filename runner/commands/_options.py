@@ -28,7 +28,7 @@ def sizes_and_machine(parser) -> None:
     """What run and verify share."""
     stage_folders(parser)
     parser.add_argument("--axes", default="", metavar="B=1,T=4096", help=f"sizes, over the workload's; {HEADS}")
-    parser.add_argument("--params", default="", metavar="window=64", help="numbers of the call, over the file's defaults")
+    parser.add_argument("--params", default="", metavar="window=64", help="numbers of a call, over the defaults")
     parser.add_argument("--workload", metavar="NAME", help=f"one of {', '.join(WORKLOADS)}")
     parser.add_argument("--dtype", choices=IO_DTYPES, help="IO dtype (bf16 on a GPU, fp32 without)")
     parser.add_argument("--device", metavar="cpu|cuda[:N]", help="where to run (a GPU if there is one)")

@@ -1,4 +1,4 @@
-"""flash_decode over keys and values in pages of a shared cache.
+"""split_attention over keys and values in pages of a shared cache.
 
 Key j of sequence b is row j % PAGE of page pages[b, j // PAGE]. Pages may be shared, and the last one half full; pages
 that hold none of the keys seen are never read.

@@ -13,10 +13,23 @@ WORKLOADS: Mapping[str, Mapping[str, int]] = {
     "T32768_H16_HV32_D128": dict(B=1, T=32768, H=16, HV=32, K=128, V=128),
 }
 
+
+def other_axes(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Sizes of the axes that only some ops have: D, the side of a square state or the width of a key, DI channels with
+    NS states each; and those of attention."""
+    steps = {"D": sizes["K"], "DI": sizes["HV"] * sizes["V"], "NS": sizes["K"]}
+    return steps | attention_axes(sizes)
+
+
+def attention_axes(sizes: Mapping[str, int]) -> dict[str, int]:
+    """HQ query heads, Sq queries and Sk keys, DV value columns, ND sequences one after another; of a cache, PAGES of
+    PAGE rows, NP for each sequence; of a latent, its width DC, and key widths without and with positions, DN and DR."""
+    K, pages = sizes["K"], -(-sizes["T"] // PAGE)
+    whole = {"HQ": sizes["HV"], "Sq": sizes["T"], "Sk": sizes["T"], "DV": sizes["V"], "ND": 4}
+    cache = {"PAGE": PAGE, "NP": pages, "PAGES": sizes["B"] * pages}
+    return whole | cache | {"DC": 4 * K, "DN": K, "DR": max(1, K // 2)}
+
+
+PAGE = 64
 SMALL = dict(B=2, T=130, H=2, HV=4, K=32, V=48)
 """Where ``run`` verifies before it times: ragged, grouped heads, K different from V."""
-
-
-def of_steps(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Sizes of the axes that only some steps have: D, the side of a square state; DI channels with NS states each."""
-    return {"D": sizes["K"], "DI": sizes["HV"] * sizes["V"], "NS": sizes["K"]}

@@ -6,13 +6,19 @@
     non_increasing(T in chunk)                starts at 0 or below and never rises along T inside a chunk
     retention_slopes(HV)                      log(1 - 2^(-5 - h)) for value head h
     lightning_slopes(HV)                      -(8 / HV) (1 - layer / layers) h for value head h of some layer
+    row_count(Sk)                             how many rows of Sk a sequence has: not below 0
+    row_of(PAGES)                             a row of PAGES; a number that is none names no row that is read
+    row_ends(Sq)                              where sequences that lie one after another along Sq end: not below 0, and
+                                              none before the one that it follows
     slots                                     row numbers, no two the same, or -1 for none
 
 One law serves three times: it shapes generated inputs (``sample``), finds a violation at run time
 (``violations``), and stands in the documentation (``Law.words``).
 """
 
+import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -25,12 +31,20 @@ SLOPES = {
     "lightning_slopes": ("-(8 / {HV}) (1 - layer / layers) h", _slopes.lightning_slopes, _slopes.lightning_violations),
 }
 """Kind of a law on a tensor with one value per head -> (formula, its values, where given ones differ)."""
+ROWS = {
+    "row_count": "each is a number of rows of {axis}, not below 0",
+    "row_of": "each is a row of {axis}, where a row is read",
+    "row_ends": "each is a row of {axis} where a sequence ends, and none lies before the one that it follows",
+}
+"""Kind of a law on whole numbers that speak of the rows of another tensor's axis, or axes one inside the other -> that
+in words."""
 NUMBER = r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"
 
 
 @dataclass(frozen=True)
 class Law:
-    """kind: interval, unit_norm, non_increasing, slots or one of SLOPES. axis: what all but intervals speak of."""
+    """kind: interval, unit_norm, non_increasing, slots, or one of SLOPES or ROWS. axis: what all but intervals speak
+    of; of ROWS another tensor's."""
 
     kind: str
     text: str
@@ -45,6 +59,8 @@ class Law:
             return f"every value is {self.text}" if ".." not in self.text else f"every value lies in {self.text}"
         if self.kind == "unit_norm":
             return f"the L2 norm over {self.axis} is 1 (0 for a padding row)"
+        if self.kind in ROWS:
+            return ROWS[self.kind].format(axis=self.axis)
         if self.kind == "slots":
             return "each is a row number that no other has, or -1"
         if self.kind in SLOPES:
@@ -77,6 +93,8 @@ def parse(text: str) -> Law | None:
         return Law("non_increasing", text, axis=found[1])
     if text == "slots":
         return Law("slots", text)
+    if found := re.fullmatch(rf"({'|'.join(ROWS)})\((\w+(?: \w+)*)\)", text):
+        return Law(found[1], text, axis=found[2])
     if found := re.fullmatch(rf"({'|'.join(SLOPES)})\((\w+)\)", text):
         return Law(found[1], text, axis=found[2])
     return None
@@ -84,7 +102,7 @@ def parse(text: str) -> Law | None:
 
 FORMS = (
     "<= x", ">= x", "> x", "x..y", "unit_norm(AXIS)", "non_increasing(AXIS in chunk)", "slots",
-    *(f"{kind}(AXIS)" for kind in SLOPES),
+    *(f"{kind}(AXIS)" for kind in [*SLOPES, *ROWS]),
 )  # fmt: skip
 
 
@@ -96,6 +114,8 @@ def violations(law: Law, x: torch.Tensor, axes: tuple[str, ...], C: int) -> torc
         return ~(above & (x <= law.high))
     if law.kind == "slots":
         return (x < -1) | ((x[:, None] == x) & (x >= 0)).sum(1).gt(1)
+    if law.kind in ROWS:
+        return ~(x >= ends_before(x)) if law.kind == "row_ends" else ~(x >= 0)
     dim = axes.index(law.axis)
     if law.kind == "unit_norm":
         slack = 4 * torch.finfo(x.dtype).eps
@@ -113,6 +133,8 @@ def violations(law: Law, x: torch.Tensor, axes: tuple[str, ...], C: int) -> torc
 def distance(law: Law, x: torch.Tensor, axes: tuple[str, ...]) -> torch.Tensor:
     """How far beyond the law each number of x [axes] lies, where it lies beyond; in float64, nan for nan."""
     x = x.double()
+    if law.kind in ROWS:
+        return (ends_before(x) if law.kind == "row_ends" else 0) - x
     if law.kind == "interval":
         return torch.maximum(law.low - x, x - law.high)
     dim = axes.index(law.axis)
@@ -124,8 +146,19 @@ def distance(law: Law, x: torch.Tensor, axes: tuple[str, ...]) -> torch.Tensor:
     return torch.maximum(x, x - before)
 
 
-def sample(law: Law, noise: torch.Tensor, axes: tuple[str, ...]) -> torch.Tensor:
-    """Values that keep the law, shaped from standard normal noise [axes]."""
+def ends_before(x: torch.Tensor) -> torch.Tensor:
+    """For each end along the last axis, the one that it follows; 0 for the first."""
+    return torch.cat([torch.zeros_like(x[..., :1]), x[..., :-1]], -1)
+
+
+def sample(
+    law: Law, noise: torch.Tensor, axes: tuple[str, ...], sizes: Mapping[str, int] | None = None
+) -> torch.Tensor:
+    """Values that keep the law, shaped from standard normal noise [axes]. sizes: of the axes that ROWS speak of."""
+    if law.kind in ROWS:
+        most = math.prod((sizes or {}).get(axis, 16) for axis in law.axis.split()) + (law.kind != "row_of")
+        rows = (torch.sigmoid(2 * noise) * most).floor()
+        return rows.sort(-1).values if law.kind == "row_ends" else rows
     if law.kind == "slots":
         # fewer rows than sequences are never generated, so that a rank is a row
         return torch.where(noise > 1, -1.0, noise.argsort().argsort().to(noise.dtype))

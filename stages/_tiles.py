@@ -6,12 +6,17 @@ def padded(size):
     return max(16, 1 << (size - 1).bit_length())
 
 
+def whole(size, dtype):
+    """The least tile that holds the axis whole; 64 columns in 16 bits, as in by_dtype."""
+    return padded(size) if dtype.itemsize == 4 else max(64, padded(size))
+
+
 def by_dtype(config, name, dtype, size=None):
     """``config[name]``, or its ``_F32`` form for float32, whose operands take twice the shared memory; no wider
     than the axis of that size needs, but never under 64 columns in 16 bits: with 32, wgmma of Triton 3.6 reads
     outside memory (NOTES.md)."""
     value = config.get(f"{name}_F32", config[name]) if dtype.itemsize == 4 else config[name]
-    return value if size is None else min(value, padded(size) if dtype.itemsize == 4 else max(64, padded(size)))
+    return value if size is None else min(value, whole(size, dtype))
 
 
 def precision(dtype):

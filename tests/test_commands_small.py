@@ -7,7 +7,7 @@ import pytest
 
 from chunkwise.runner import load
 from chunkwise.runner.commands import _machine, doctor
-from chunkwise.runner.definition.functions import FUNCTIONS, RULES
+from chunkwise.runner.definition.functions import DENSE, FUNCTIONS, RULES
 from chunkwise.runner.diagnostics import codes
 from chunkwise.runner.loading import spec_keys, variant_keys
 from chunkwise.runner.loading.pipelines import FOLDER
@@ -194,10 +194,10 @@ def test_explain_pipeline_has_every_key_that_the_loader_takes(chunkwise, documen
 
 def test_explain_definition_has_every_function(chunkwise, document):
     shown = {each["call"].split("(")[0]: each["rule"] for each in document("explain", "definition")["functions"]}
-    assert shown == {name: RULES[function.rule] for name, function in FUNCTIONS.items()}
+    assert shown == {name: RULES[function.rule] for name, function in (FUNCTIONS | DENSE).items()}
     code, out, err = chunkwise("explain", "definition")
     assert (code, err) == (0, "")
-    for call in ("clamp(x, low, high)", "where(condition, a, b)", "sum(x, axis=K)", "outer(a, b)", "zeros(K, V)"):
+    for call in ("clamp(x, low, high)", "where(condition, a, b)", "sum(x, axis=K)", "outer(a, b)", "index(Sk)"):
         assert call in out
 
 

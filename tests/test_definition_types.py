@@ -134,11 +134,8 @@ def test_states_and_finals():
 
 
 def test_blocks():
-    (problem,) = problems({"dense": lines(["o = softmax(q, axis=K)"])})
-    assert problem.message == "the dense form is not in this version"
-    assert problem.help == "write the op per token under step:"
     (problem,) = problems({"state": {}})
-    assert problem.message == "a definition without step: lines"
+    assert problem.message == "a definition without step: or dense: lines"
     (problem,) = problems(block() | {"steps": []})
     assert (problem.message, problem.help) == ("unknown key 'steps' in definition", "did you mean step?")
     found = problems(block(["S = (", "o = 1 +", "x y"]))

@@ -7,7 +7,8 @@ import torch
 
 from chunkwise.stages._laws import FORMS, parse, sample, violations
 
-TEXTS = ["<= 0", ">= 0", "> 0", "0..1", "-5..0", "<= -1.5", ">= 1e-3", "unit_norm(K)", "retention_slopes(HV)",
+TEXTS = ["row_count(Sk)", "row_of(PAGES)", "row_ends(Sq)", "row_count(NP PAGE)",
+         "<= 0", ">= 0", "> 0", "0..1", "-5..0", "<= -1.5", ">= 1e-3", "unit_norm(K)", "retention_slopes(HV)",
          "lightning_slopes(HV)", "non_increasing(T in chunk)"]  # fmt: skip
 SHAPES = {"unit_norm(K)": ("B T H K", (2, 9, 3, 16)), "retention_slopes(HV)": ("HV", (6,)),
           "lightning_slopes(HV)": ("HV", (6,))}  # fmt: skip

@@ -260,6 +260,13 @@ help: take stages and outputs out, or `chunkwise verify` the file as it is"""
     )
 
 
+def test_a_dense_definition_is_refused(chunkwise, here):
+    (here / "a.yaml").write_text("schema: pipeline/v1\ninputs: {q: B Sq HQ D}\ndefinition: {dense: [o = 2 * q]}\n")
+    code, out, err = chunkwise("new", "b", "--from", "a.yaml")
+    assert code == 2 and "a.yaml:3:22" in err
+    assert "stages are found for a definition token by token (step)" in err
+
+
 def test_an_input_that_the_definition_never_reads(chunkwise, here):
     (here / "a.yaml").write_text(SIMPLE.replace("inputs:\n", "inputs:\n  w: B T HV\n"))
     code, _, err = chunkwise("new", "fresh", "--from", "a.yaml")

@@ -123,7 +123,7 @@ def test_rows_say_that_kernels_are_interpreted():
 
 def test_axes_says_that_heads_come_together(capsys):
     assert main(["verify", "--help"]) == 0
-    assert "H alone sets HV too" in " ".join(capsys.readouterr().out.split())
+    assert "H alone sets HV and HQ too" in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.fixture
@@ -225,3 +225,24 @@ def test_a_file_fixes_no_axis_that_follows(document, axis):
     code, result = document("check", "own.yaml")
     (error,) = result["errors"]
     assert (code, error["code"]) == (2, "CW204") and "follow from the other sizes" in error["help"]
+
+
+ATTENTION = ("verify", "flash", "--axes", "B=1,Sq=6,Sk=9,HQ=1,H=1,D=8,DV=8", "--device", "cpu")
+
+
+def test_params_of_a_call(document):
+    """They reach both what is verified and the definition: the same inputs, other numbers, nothing out of budget."""
+    plain, windowed = (document(*ATTENTION, *more) for more in ((), ("--params", "window=2, softcap=1e1")))
+    assert plain[0] == windowed[0] == 0
+    assert plain[1]["verify"]["outputs"] != windowed[1]["verify"]["outputs"]
+
+
+@pytest.mark.parametrize("text, message, help", [
+    ("windw=2", "--params: the pipeline has no param windw", "did you mean window?"),
+    ("window", "--params: 'window' is not NAME=NUMBER", "write numbers as window=64,scale=0.5"),
+    ("window=1,window=2", "--params gives window twice", None),
+])  # fmt: skip
+def test_params_that_mean_nothing(document, text, message, help):
+    code, found = document(*ATTENTION, "--params", text)
+    (error,) = found["errors"]
+    assert (code, error["message"], error.get("help")) == (2, message, help)

@@ -122,6 +122,12 @@ def definition_page() -> tuple[dict, list]:
             "state that starts from an absent input starts from 0."
         ),
         paragraph(
+            "A line of dense sees whole tensors of one sequence and one query head: q [B Sq HQ D] is over (Sq, D), and "
+            "a query head reads the key head of its group. Values join by the names of their axes, over all that any "
+            f"of them has: index(Sk) <= index(Sq) is over (Sk, Sq). {', '.join(of_definitions.DENSE)} are there alone, "
+            "and outer and diag are not."
+        ),
+        paragraph(
             f"Operators, those that bind first at the left: ** then unary - then {' then '.join(operators)}. @ "
             "contracts the last axis of its left side with the first of its right; the others join equal axes or "
             "scalars."
@@ -135,7 +141,7 @@ def definition_page() -> tuple[dict, list]:
 def calls_by_rule() -> dict[str, list[str]]:
     """Rule -> the functions that follow it, as calls."""
     found: dict[str, list[str]] = {}
-    for name, function in of_definitions.FUNCTIONS.items():
+    for name, function in (of_definitions.FUNCTIONS | of_definitions.DENSE).items():
         found.setdefault(function.rule, []).append(f"{name}({', '.join(function.arguments)})")
     return found
 

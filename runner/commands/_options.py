@@ -3,7 +3,7 @@
 import os
 import re
 from argparse import ArgumentTypeError
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from ..calling.function import Op
@@ -14,9 +14,9 @@ from ..graphs.wire import did_you_mean
 from ..planning.dtypes import IO_DTYPES
 from ..planning.plan import BACKENDS
 from ..rewriting.recurrent import MODES, SHORT
-from ..workloads import WORKLOADS, of_steps
+from ..workloads import WORKLOADS, other_axes
 
-HEADS = "H alone sets HV too"
+HEADS = "H alone sets HV and HQ too"
 """Of --axes: grouped heads are asked for by both numbers; H = 3 beside a workload's HV = 4 would be no grouping."""
 
 
@@ -28,6 +28,7 @@ def sizes_and_machine(parser) -> None:
     """What run and verify share."""
     stage_folders(parser)
     parser.add_argument("--axes", default="", metavar="B=1,T=4096", help=f"sizes, over the workload's; {HEADS}")
+    parser.add_argument("--params", default="", metavar="window=64", help="numbers of a call, over the defaults")
     parser.add_argument("--workload", metavar="NAME", help=f"one of {', '.join(WORKLOADS)}")
     parser.add_argument("--dtype", choices=IO_DTYPES, help="IO dtype (bf16 on a GPU, fp32 without)")
     parser.add_argument("--device", metavar="cpu|cuda[:N]", help="where to run (a GPU if there is one)")
@@ -82,6 +83,25 @@ def read_axes(text: str) -> dict[str, int]:
     return sizes
 
 
+def read_params(text: str, known: Collection[str]) -> dict[str, float]:
+    """``window=64,scale=0.5`` as numbers; known: the names of the pipeline's params."""
+    numbers = {}
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        found = re.fullmatch(r"(\w+)\s*=\s*([-+]?(?:[0-9]+|[0-9]*\.[0-9]+|[0-9]+\.)(?:[eE][-+]?[0-9]+)?)", part)
+        if not found:
+            help = "write numbers as window=64,scale=0.5"
+            raise ChunkwiseError(Diagnostic(codes.USAGE, f"--params: {part!r} is not NAME=NUMBER", help=help))
+        name, number = found.groups()
+        if name not in known:
+            names = f"its params are {', '.join(known)}" if known else "it has no params"
+            help = did_you_mean(name, known) or names
+            raise ChunkwiseError(Diagnostic(codes.USAGE, f"--params: the pipeline has no param {name}", help=help))
+        if name in numbers:
+            raise ChunkwiseError(Diagnostic(codes.USAGE, f"--params gives {name} twice"))
+        numbers[name] = int(number) if re.fullmatch("[-+]?[0-9]+", number) else float(number)
+    return numbers
+
+
 def seed(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,9}", text):
         raise ArgumentTypeError(f"{text!r} is not a whole number from 0 to 999999999")
@@ -125,7 +145,7 @@ def workload(name: str | None, device: str) -> Mapping[str, int]:
     if name not in WORKLOADS:
         help = did_you_mean(name, WORKLOADS) or f"workloads are {', '.join(WORKLOADS)}"
         raise ChunkwiseError(Diagnostic(codes.UNKNOWN_WORKLOAD, f"there is no workload {name}", help=help))
-    return {**WORKLOADS[name], **of_steps(WORKLOADS[name])}
+    return {**WORKLOADS[name], **other_axes(WORKLOADS[name])}
 
 
 def input_sizes(
@@ -147,8 +167,9 @@ def input_sizes(
     if seqlens is not None:
         sizes.update(B=1, T=sum(seqlens))
     sizes.update(axes)
-    if "H" in axes and "HV" not in axes and "HV" in sizes:
-        sizes["HV"] = sizes["H"]
+    for heads in ("HV", "HQ"):
+        if "H" in axes and heads not in axes and heads in sizes:
+            sizes[heads] = sizes["H"]
     if "SLOTS" in known and "B" in sizes:
         sizes.setdefault("SLOTS", (len(seqlens) if seqlens is not None else sizes["B"]) + 1)
     needed = {axis for value in graph.inputs.values() for axis in value.axes if isinstance(axis, str)}

@@ -12,7 +12,7 @@ from ..graphs.sizes import complete
 from ..planning.dtypes import IO_DTYPES
 from ..verification.generate import make_inputs
 from ..verification.inputs_file import read_inputs
-from ._options import fixed_axes, input_sizes, read_axes, read_budget, read_seqlens, workload
+from ._options import fixed_axes, input_sizes, read_axes, read_budget, read_params, read_seqlens, workload
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ def subject(args) -> CommandSubject:
     refuse_recurrent_gradients(args.mode, args.backward)
     op = load(args.pipeline, backend=args.backend, stages=args.stages, memory_budget=budget, mode=args.mode)
     whole, op = op.spec, fixed_axes(op.until(args.until) if args.until else op, axes)
+    params = read_params(args.params, op.spec.params)
     io, notes = pick_dtype(args, device)
     if args.inputs:
         refuse_options_beside_a_file(args, op, axes)
@@ -48,10 +49,10 @@ def subject(args) -> CommandSubject:
         notes += tuple(f"{args.inputs}: {note}" for note in file.notes)
         seqlens = file.seqlens if seqlens is None else seqlens
         return CommandSubject(
-            op, file.inputs, file.params, seqlens, file.io, device, notes, file.expected, file.cotangents
+            op, file.inputs, {**file.params, **params}, seqlens, file.io, device, notes, file.expected, file.cotangents
         )
     inputs = generated(op, workload(args.workload, device.type), axes, seqlens, io, device, args)
-    return CommandSubject(op, inputs, {}, seqlens, io, device, notes)
+    return CommandSubject(op, inputs, params, seqlens, io, device, notes)
 
 
 def refuse_recurrent_gradients(mode: str, backward: bool) -> None:

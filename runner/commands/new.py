@@ -83,6 +83,10 @@ def refuse_file(path: Path, force: bool) -> None:
 def read(source: str, name: str) -> PipelineSpec:
     """The file under its new name. Raises ChunkwiseError with everything that is wrong with its definition."""
     spec = replace(read_recurrence(source), name=name)
+    if spec.definition.dense:
+        message = "stages are found for a definition token by token (step), and this one is over whole tensors (dense)"
+        help = "write the stages by hand: `chunkwise list` names them"
+        raise ChunkwiseError(Diagnostic(codes.DEFINITION, message, spec.definition.dense[0].mark, help=help))
     if found := [*expression_errors(spec), *(definition_errors(spec) or unread_inputs(spec))]:
         raise ChunkwiseError(*by_place(found))
     return spec

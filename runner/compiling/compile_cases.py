@@ -9,7 +9,11 @@ from ...stages._contract import Config, Launcher
 from .compile_kernel import SHARED_LIMIT
 from .meta_launches import FORMS
 
-SIZES = {"B": 1, "T": 8192, "H": 16, "HV": 32, "K": 128, "V": 128, "C": 64, "W": 4, "RANKS": 8, "LANES": 1}
+SIZES = {
+    "B": 1, "T": 8192, "H": 16, "HV": 32, "K": 128, "V": 128, "C": 64, "W": 4,
+    "Sq": 8192, "Sk": 8192, "HQ": 32, "D": 128, "DV": 128, "DC": 512, "DN": 128, "DR": 64,
+    "PAGE": 64, "NP": 128, "PAGES": 256, "ND": 8, "RANKS": 8, "LANES": 1,
+}  # fmt: skip
 WIDTHS, CHUNKS, DTYPES = (64, 128, 256), (16, 32, 64, 128), ("bf16", "fp16", "fp32")
 ARCHITECTURES = tuple(SHARED_LIMIT)
 
@@ -77,7 +81,7 @@ def usual_sizes(stage) -> dict[str, int]:
 def varied_sizes(stage, launcher: Launcher) -> Iterator[dict[str, int]]:
     """The usual sizes with every K, V and C that the stage's kernels can notice."""
     noticed = port_axes(stage) | set(inspect.signature(launcher.launch).parameters)
-    varied = {"K": WIDTHS, "V": WIDTHS, "C": CHUNKS}
+    varied = {"K": WIDTHS, "V": WIDTHS, "D": WIDTHS, "DV": WIDTHS, "C": CHUNKS}
     choices = [values if axis in noticed else (SIZES[axis],) for axis, values in varied.items()]
     for values in itertools.product(*choices):
         yield usual_sizes(stage) | dict(zip(varied, values, strict=True))

@@ -1,4 +1,4 @@
-"""A pipeline's ``definition:`` block, the op itself token by token: read, typed by named axes, evaluated."""
+"""A pipeline's ``definition:`` block, the op token by token or over whole tensors: read, typed by axes, evaluated."""
 
 from .block import Definition, parse_definition
 from .check import Types, typecheck

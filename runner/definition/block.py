@@ -1,4 +1,4 @@
-"""A ``definition:`` block as trees: states, lines evaluated once, lines of a step, final states."""
+"""A ``definition:`` block as trees: states, lines evaluated once, lines of a step, final states; or dense lines."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -49,12 +49,14 @@ class Final:
 
 @dataclass(frozen=True)
 class Definition:
-    """The op token by token. A state keeps its value from one token to the next; every other name starts afresh."""
+    """The op token by token: a state keeps its value from one token to the next, every other name starts afresh. Or,
+    where it has dense lines, the op over whole tensors, and nothing else."""
 
     states: Mapping[str, Initial]
     let: tuple[Assignment, ...]
     step: tuple[Assignment, ...]
     finals: Mapping[str, Final]
+    dense: tuple[Assignment, ...] = ()
 
     @property
     def initial_inputs(self) -> frozenset[str]:
@@ -62,7 +64,8 @@ class Definition:
 
 
 def parse_definition(block: Mapping[str, Any]) -> Definition:
-    """The definition of a block ``{state: {S: Line}, let: [Line], step: [Line], final: {output: Line}}``.
+    """The definition of a block ``{state: {S: Line}, let: [Line], step: [Line], final: {output: Line}}`` or
+    ``{dense: [Line]}``.
 
     Raises DefinitionError with every problem found.
     """
@@ -70,14 +73,14 @@ def parse_definition(block: Mapping[str, Any]) -> Definition:
     for key in block:
         if key not in KEYS:
             problems.append(Problem(f"unknown key {key!r} in definition", None, help=hint(key, KEYS)))
-    if block.get("dense"):
-        line = block["dense"][0]
-        text = "the dense form is not in this version"
-        problems.append(Problem(text, line, 0, len(line.text), "write the op per token under step:"))
-    elif not block.get("step"):
-        problems.append(Problem("a definition without step: lines", None))
+    if not block.get("dense") and not block.get("step"):
+        problems.append(Problem("a definition without step: or dense: lines", None))
+    if block.get("dense") and (beside := [key for key in KEYS[:-1] if block.get(key)]):
+        help = "whole tensors have no states, and no lines before them"
+        problems.append(Problem(f"dense: stands alone, and here is {beside[0]}: beside it", None, help=help))
     let = _lines(block.get("let", ()), problems)
     step = _lines(block.get("step", ()), problems)
+    dense = _lines(block.get("dense", ()), problems)
     states = _states(block.get("state", {}), problems)
     problems += [
         Problem(
@@ -89,7 +92,7 @@ def parse_definition(block: Mapping[str, Any]) -> Definition:
     finals = _finals(block.get("final", {}), states, problems)
     if problems:
         raise DefinitionError(problems)
-    return Definition(states, tuple(let), tuple(step), finals)
+    return Definition(states, tuple(let), tuple(step), finals, tuple(dense))
 
 
 def _parsed(line: Line, parse: Callable, problems: list[Problem]):

@@ -73,7 +73,7 @@ def less_product(x, a, b):
     return torch.addcmul(x, a, b, value=-1)
 
 
-_OPERATORS = {
+OPERATORS = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
     "%": operator.mod, "**": operator.pow, "<": operator.lt, "<=": operator.le, ">": operator.gt,
     ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "&": operator.and_, "|": operator.or_,
@@ -142,7 +142,7 @@ class Builder:
         return Outer(value.left, scale(value.right))
 
     def operate(self, op: str, left: Value, right: Value) -> Value:
-        compute = _OPERATORS[op]
+        compute = OPERATORS[op]
         if op == "*" and is_scalar(right):
             left, right = right, left
         if op == "*" and is_scalar(left):

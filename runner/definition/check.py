@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 
 from ..expression import ExpressionError, Name, Node, UnknownName, hint
 from .block import Assignment, Definition
+from .dense_types import dense_type
 from .problems import DefinitionError, Line, Problem, problem_in
 from .types import Axes, Poisoned, Scope, Type, inner, number, shown, type_of
 
 
 @dataclass(frozen=True)
 class Types:
-    """Inner axes by name: of the states, of every assigned value at the end of a step, of the final outputs."""
+    """Inner axes by name: of the states, of every assigned value at the end of the lines, of the final outputs."""
 
     states: Mapping[str, Axes]
     values: Mapping[str, Axes]
@@ -36,8 +37,9 @@ class _Pass:
         for name, initial in definition.states.items():
             self.states[name] = self.guarded(initial.line, lambda initial=initial: self.initial(initial.value))
         scope.values |= self.states
-        scope.later = {each.target.id for each in definition.step} - scope.values.keys()
-        for each in definition.step:
+        lines = definition.step or definition.dense
+        scope.later = {each.target.id for each in lines} - scope.values.keys()
+        for each in lines:
             self.assign(each)
         states = {name: type.axes for name, type in self.states.items() if type}
         values = {name: type.axes for name, type in scope.values.items() if type}
@@ -110,7 +112,9 @@ def check(
     """One reading, with these inputs absent and without a default (an absent initial state is 0)."""
     types = {name: Type(inner(shape), token="T" in shape) for name, shape in inputs.items()}
     known = {axis for shape in inputs.values() for axis in shape} | set(axes)
-    reading = _Pass(definition, Scope(types, params, known, set(absent) - definition.initial_inputs), optional)
+    scope = Scope(types, params, known, set(absent) - definition.initial_inputs)
+    scope.dense = dense_type if definition.dense else None
+    reading = _Pass(definition, scope, optional)
     return reading.run(), reading.problems
 
 

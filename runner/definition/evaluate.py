@@ -8,6 +8,7 @@ import torch
 
 from .block import Definition
 from .check import check
+from .dense import evaluate_dense
 from .layout import DTYPE, Layout, layout_of, problem, sizes_of
 from .loop import run_loop
 from .lower import Lowering, lower
@@ -27,19 +28,21 @@ def evaluate(
     inputs: Mapping[str, torch.Tensor | None],
     *,
     declared: Mapping[str, Axes],
-    outputs: Sequence[str],
+    outputs: Sequence[str] | Mapping[str, Axes],
     params: Mapping[str, float] | None = None,
     lengths: Sequence[int] | None = None,
     axes: Mapping[str, int] | None = None,
     defaults: Mapping[str, float] | None = None,
     segment: int | None = None,
 ) -> dict[str, torch.Tensor | None]:
-    """Outputs by name, float64, on the inputs' device: a final state [N, HV, ...], any other name [B, T, HV, ...].
+    """Outputs by name, float64, on the inputs' device: a final state [N, HV, ...], any other name [B, T, HV, ...]; of a
+    dense definition, over the axes that outputs gives it.
 
     Differentiable; gradients come in each input's own dtype, so pass float64 leaves to have them unrounded.
 
     declared: axes of every input, absent ones (None or missing in ``inputs``) too.
     lengths: tokens of each packed sequence (then B = 1), in the order of the tensors; rows past the last are 0.
+    outputs: names; for a dense definition, each with its axes.
     axes: sizes that no tensor shows. defaults: values of absent inputs; an absent initial state is 0.
     segment: under autograd, keep only the states at every so many tokens and compute the rest again (the square
         root of T keeps least).
@@ -54,6 +57,8 @@ def evaluate(
     if problems:
         raise DefinitionError(problems)
     filled = {name: defaults.get(name, 0.0) for name, x in inputs.items() if x is None}
+    if definition.dense:
+        return evaluate_dense(definition, inputs, declared, outputs, {**sizes, **params}, filled, absent)
     program = lower(definition, Lowering(declared, {**sizes, **params}, filled, lengths is not None), absent)
     layout = layout_of(inputs, declared, sizes, lengths)
     states = {name: definition.finals[name].state.id for name in outputs if name in definition.finals}

@@ -52,6 +52,27 @@ def transpose(x):
     return x.mT
 
 
+def masked_weights(s, keep, dim):
+    """(exp(s - m) where keep, else 0; their sum over dim; m), m the largest kept one, 0 where none is."""
+    s = torch.where(keep, s, -math.inf)
+    m = s.detach().amax(dim, keepdim=True) if s.shape[dim] else s.detach().sum(dim, keepdim=True)
+    m = torch.where(m == -math.inf, 0.0, m)
+    weights = torch.exp(s - m)
+    return weights, weights.sum(dim, keepdim=True), m
+
+
+def masked_softmax(s, keep, dim):
+    """Softmax over the kept numbers; 0 where none is kept, with gradient 0."""
+    weights, total, _ = masked_weights(s, keep, dim)
+    return weights / torch.where(total == 0, 1.0, total)
+
+
+def masked_logsumexp(s, keep, dim):
+    """log of the sum of exp over the kept numbers; -inf where none is kept, with gradient 0."""
+    _, total, m = masked_weights(s, keep, dim)
+    return torch.where(total == 0, -math.inf, m + torch.log(torch.where(total == 0, 1.0, total))).squeeze(dim)
+
+
 def norm(x, dim):
     return torch.linalg.vector_norm(x, dim=dim)
 
@@ -65,8 +86,21 @@ RULES = {
     "diag": "a vector as the diagonal of a matrix",
     "transpose": "a matrix with its two axes exchanged",
     "fill": "one number over the inner axes that are named",
+    "index": "the places 0, 1, ... of an axis",
+    "masked along": "over one axis, which stays, where the second, a comparison, holds; all 0 where it never does",
+    "masked reduce": "over one axis, which goes, where the second, a comparison, holds; -inf where it never does",
+    "pick": "of x along one axis, the numbers at the places that the second names",
+    "places": "of x along one axis, the places of the largest numbers, largest first, over the axis that is named",
 }
 """How a function is typed -> that in words, for ``chunkwise explain definition``."""
+
+
+SHOWN = {
+    "fill": ("K", "V"), "reduce": ("x", "axis=K"), "along": ("x", "axis=K"), "index": ("Sk",),
+    "masked along": ("s", "keep", "axis=Sk"), "masked reduce": ("s", "keep", "axis=Sk"),
+    "pick": ("x", "places", "axis=Sk"), "places": ("x", "TOP", "axis=Sk"),
+}  # fmt: skip
+"""Rule -> the arguments of its functions, where the names that compute them would not say it."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +114,8 @@ class Function:
     @property
     def arguments(self) -> tuple[str, ...]:
         """The arguments as a file writes them."""
-        if self.rule == "fill":
-            return ("K", "V")
-        if self.rule in ("reduce", "along"):
-            return ("x", "axis=K")
+        if self.rule in SHOWN:
+            return SHOWN[self.rule]
         if self.compute.__module__ == __name__:
             return tuple(inspect.signature(self.compute).parameters)
         return ("x",) if self.arity == 1 else ("a", "b")
@@ -100,6 +132,7 @@ FUNCTIONS: Mapping[str, Function] = {
     **{name: Function("map", 1, compute) for name, compute in _MAPS.items()},
     "minimum": Function("map", 2, minimum),
     "maximum": Function("map", 2, maximum),
+    "logaddexp": Function("map", 2, torch.logaddexp),
     "clamp": Function("map", 3, clamp),
     "where": Function("select", 3, where),
     "sum": Function("reduce", 1, torch.sum),
@@ -116,7 +149,13 @@ FUNCTIONS: Mapping[str, Function] = {
     "zeros": Function("fill", 1, torch.full),
 }
 
-DENSE = ("index", "masked_softmax", "masked_logsumexp", "gather", "topk")
+DENSE: Mapping[str, Function] = {
+    "index": Function("index", 1, torch.arange),
+    "masked_softmax": Function("masked along", 2, masked_softmax),
+    "masked_logsumexp": Function("masked reduce", 2, masked_logsumexp),
+    "gather": Function("pick", 2, torch.take_along_dim),
+    "topk": Function("places", 2, torch.topk),
+}
 """Functions of the dense form alone."""
 
 

@@ -3,7 +3,7 @@
 A value has inner axes only: lanes (``B N T``) and heads (``H HV HQ G``) are what a definition is mapped over.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..expression import Binary, Call, ExpressionError, Name, Node, Number, Unary, UnknownName, hint
@@ -39,7 +39,10 @@ def shown(axes: Axes) -> str:
 
 @dataclass
 class Scope:
-    """What a line may read. values: name -> Type, None for one whose line is wrong."""
+    """What a line may read. values: name -> Type, None for one whose line is wrong.
+
+    dense: types a call of a function of the dense form (dense_types.py); None in a step, which has none of them.
+    """
 
     inputs: Mapping[str, Type]
     params: Collection[str]
@@ -47,6 +50,7 @@ class Scope:
     absent: Collection[str]
     later: Collection[str] = ()
     states: Collection[str] = ()
+    dense: "Callable[[Call, Scope], Type] | None" = None
     dropped: dict[str, str] = field(default_factory=dict)
     values: dict[str, Type | None] = field(default_factory=dict)
 
@@ -77,7 +81,8 @@ class Scope:
         elif name in FUNCTIONS or name in DENSE:
             message = f"{name!r} is a function"
         elif name in LANES:
-            message = f"{name!r} is not known to a step, which runs for one token of one sequence"
+            runs = "the lines of dense, which run" if self.dense else "a step, which runs for one token"
+            message = f"{name!r} is not known to {runs}{' for' if self.dense else ' of'} one sequence"
         else:
             known = {*self.values, *self.inputs, *self.params, *self.axes, *self.later} - set(LANES)
             help = hint(name, known) or f"the names here are {', '.join(sorted(known))}"
@@ -96,7 +101,7 @@ def type_of(node: Node, scope: Scope) -> Type:
             return number(type_of(operand, scope), operand, "'-'")
         case Binary(op=op, left=left, right=right):
             types = type_of(left, scope), type_of(right, scope)
-            return _matmul(node, *types) if op == "@" else _operator(node, *types)
+            return _matmul(node, *types, scope) if op == "@" else _operator(node, *types, scope)
         case Call():
             return _call(node, scope)
     raise TypeError(f"not a node: {node!r}")
@@ -109,8 +114,11 @@ def number(type: Type, node: Node, what: str) -> Type:
     return type
 
 
-def _elementwise(node: Node, what: str, types: Iterable[Type]) -> Type:
+def elementwise(node: Node, what: str, types: Iterable[Type], scope: Scope) -> Type:
+    """Number by number: equal axes in a step; in the dense form by name, over all the axes that there are."""
     types = tuple(types)
+    if scope.dense:
+        return Type(tuple(dict.fromkeys(axis for type in types for axis in type.axes)))
     shaped = [type.axes for type in types if type.axes]
     for axes in shaped[1:]:
         if axes != shaped[0]:
@@ -129,7 +137,7 @@ def _elementwise_help(a: Axes, b: Axes) -> str:
     return "the axes must be equal, or one side a scalar"
 
 
-def _operator(node: Binary, left: Type, right: Type) -> Type:
+def _operator(node: Binary, left: Type, right: Type, scope: Scope) -> Type:
     if node.op in "&|":
         for type, part in ((left, node.left), (right, node.right)):
             if not type.boolean:
@@ -139,14 +147,14 @@ def _operator(node: Binary, left: Type, right: Type) -> Type:
                     part.end,
                     "put each comparison in parentheses: (a < b) & (c < d)",
                 )
-        joined = _elementwise(node, f"{node.op!r}", (left, right))
+        joined = elementwise(node, f"{node.op!r}", (left, right), scope)
         return Type(joined.axes, True, joined.token)
     number(left, node.left, f"{node.op!r}"), number(right, node.right, f"{node.op!r}")
-    joined = _elementwise(node, f"{node.op!r}", (left, right))
+    joined = elementwise(node, f"{node.op!r}", (left, right), scope)
     return Type(joined.axes, node.op[0] in "<>=!", joined.token)
 
 
-def _matmul(node: Binary, left: Type, right: Type) -> Type:
+def _matmul(node: Binary, left: Type, right: Type, scope: Scope) -> Type:
     number(left, node.left, "'@'"), number(right, node.right, "'@'")
     for type, part in ((left, node.left), (right, node.right)):
         if not type.axes:
@@ -162,23 +170,32 @@ def _matmul(node: Binary, left: Type, right: Type) -> Type:
         elif len(left.axes) == 2 and left.axes[0] == b:
             help = "left is the wrong way round: transpose(left), or right @ left for a vector on the right"
         raise ExpressionError(message, node.start, node.end, help)
-    return Type(left.axes[:-1] + right.axes[1:], token=left.token or right.token)
+    axes = left.axes[:-1] + right.axes[1:]
+    if scope.dense and len(set(axes)) < len(axes):
+        raise ExpressionError(f"'@' gives {shown(axes)}, one axis twice", node.start, node.end)
+    return Type(axes, token=left.token or right.token)
 
 
 def _call(node: Call, scope: Scope) -> Type:
     name = node.function
     if name.id in DENSE:
+        if scope.dense:
+            return scope.dense(node, scope)
         raise ExpressionError(f"{name.id!r} belongs to the dense form", name.start, name.end)
     if name.id not in FUNCTIONS:
-        help = hint(name.id, FUNCTIONS) or f"functions are {', '.join(FUNCTIONS)}"
+        known = [*FUNCTIONS, *(DENSE if scope.dense else ())]
+        help = hint(name.id, known) or f"functions are {', '.join(known)}"
         raise UnknownName(f"no function {name.id!r}", name.start, name.end, help)
     function = FUNCTIONS[name.id]
     if function.rule == "fill":
         return _fill(node, scope)
     takes_axis = function.rule in ("reduce", "along")
+    if scope.dense and function.rule in ("outer", "diag"):
+        help = "the dense form joins axes by name: a * b over (K) and (V) is over (K, V)"
+        raise ExpressionError(f"{name.id!r} belongs to step", name.start, name.end, help)
     if len(node.args) != function.arity:
         help = f"write {name.id}(x, axis=NAME)" if takes_axis else None
-        message = f"{name.id} takes {_count(function.arity, 'argument')}, got {len(node.args)}"
+        message = f"{name.id} takes {count(function.arity, 'argument')}, got {len(node.args)}"
         raise ExpressionError(message, node.start, node.end, help)
     if node.axis is not None and not takes_axis:
         raise ExpressionError(f"{name.id} takes no axis=", node.axis.start, node.axis.end)
@@ -191,9 +208,9 @@ def _call(node: Call, scope: Scope) -> Type:
     for type, arg in numbers:
         number(type, arg, name.id)
     if takes_axis:
-        return _over_axis(node, types[0], keep=function.rule == "along")
+        return over_axis(node, types[0], keep=function.rule == "along")
     if function.rule in ("map", "select"):
-        return _elementwise(node, name.id, types)
+        return elementwise(node, name.id, types, scope)
     return _shaping(node, function.rule, types)
 
 
@@ -210,7 +227,7 @@ def _fill(node: Call, scope: Scope) -> Type:
     return Type(tuple(arg.id for arg in node.args))
 
 
-def _over_axis(node: Call, type: Type, keep: bool) -> Type:
+def over_axis(node: Call, type: Type, keep: bool) -> Type:
     name, axis = node.function.id, node.axis
     if axis is None:
         raise ExpressionError(f"{name} without axis=", node.start, node.end, f"write {name}(x, axis=NAME)")
@@ -227,7 +244,7 @@ def _shaping(node: Call, rule: str, types: list[Type]) -> Type:
     wanted = 2 if rule == "transpose" else 1
     for type, arg in zip(types, node.args, strict=True):
         if len(type.axes) != wanted:
-            message = f"{rule} takes {_count(wanted, 'axis', 'axes')}, this is {shown(type.axes)}"
+            message = f"{rule} takes {count(wanted, 'axis', 'axes')}, this is {shown(type.axes)}"
             raise ExpressionError(message, arg.start, arg.end)
     token = any(type.token for type in types)
     if rule == "transpose":
@@ -235,5 +252,5 @@ def _shaping(node: Call, rule: str, types: list[Type]) -> Type:
     return Type(types[0].axes + types[-1].axes, token=token)  # diag(x) is (K, K)
 
 
-def _count(number: int, singular: str, plural: str | None = None) -> str:
+def count(number: int, singular: str, plural: str | None = None) -> str:
     return f"{number} {singular if number == 1 else plural or singular + 's'}"

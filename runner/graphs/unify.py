@@ -160,10 +160,10 @@ def conversion(
 
 
 def rename_axis(law: _laws.Law, axes: Mapping[str, Term]) -> _laws.Law:
-    if law.axis is None or law.axis not in axes:
+    if law.axis is None:
         return law
-    renamed = str(axes[law.axis])
-    return replace(law, axis=renamed, text=re.sub(rf"\b{law.axis}\b", renamed, law.text))
+    renamed = re.sub(r"\w+", lambda axis: str(axes.get(axis[0], axis[0])), law.axis)
+    return replace(law, axis=renamed, text=law.text.replace(f"({law.axis}", f"({renamed}"))
 
 
 def match_law(edge: str, mark, port: Port, value: Value, bindings: Bindings) -> list[Diagnostic]:

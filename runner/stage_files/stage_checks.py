@@ -131,7 +131,7 @@ def law_error(port_name: str, port: Port, contract: Contract) -> Finding | None:
     law = _laws.parse(port.where)
     if law is None:
         return LAW_TEXT, f"{port_name}: unknown value law {quoted(port.where)}", "one of " + ", ".join(_laws.FORMS)
-    if law.axis is not None and law.axis not in port.axes:
+    if law.axis is not None and law.axis not in port.axes and law.kind not in _laws.ROWS:
         return LAW_TEXT, f"{port_name}: {law.text} speaks of {law.axis}, and the shape is {port.shape}", None
     return None
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
-from ...stages._contract import Contract, Launcher
+from ...stages._contract import INT, Contract, Launcher
 from ..diagnostics.codes import STAGE_BROKEN, STAGE_FOLDER, STAGE_TWICE
 from ..diagnostics.errors import ChunkwiseError, Diagnostic, Note
 from .stage_checks import stage_errors
@@ -66,7 +66,8 @@ class Stage:
     @property
     def gradient(self) -> str:
         """Where the gradient comes from: vjp (the file's), autograd (through the reference) or none."""
-        return "vjp" if self.vjp else "none" if self.contract.mutated else "autograd"
+        whole = all(port.dtype == INT for port in self.contract.outputs.values())
+        return "vjp" if self.vjp else "none" if self.contract.mutated or whole else "autograd"
 
     @cached_property
     def axis_names(self) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """Is a tensor right? Budgets derived from rounding (rounding.py) and the float64 truth, never tuned.
 
 Rules: the whole tensor; every slice (sequence x head x chunk); tensors under 64
-numbers by the rms of several draws; caps, so that a wrong reference cannot widen its own budget; zeros exact.
+numbers by the rms of several draws; caps, so that a wrong reference cannot widen its own budget; zeros, whole numbers
+and -inf exact.
 """
 
 import math
@@ -16,8 +17,12 @@ from .rounding import FINER, RHO
 FEW = 64
 """Fewer deciding numbers than this, and |e| is the rms over several draws of M."""
 CAP, CAP_ILL = 7, 35
-SUMMED = ("K", "V", "D", "NS")
+SUMMED = ("K", "V", "D", "DV", "NS", "Sq", "Sk")
 """Axes that products run over, besides the rows of a chunk."""
+LANES = ("B", "N", "SLOTS", "T", "NT", "H", "HV", "HQ", "Sq", "Sk")
+"""Axes that tell one slice from another."""
+ROWS = 64
+"""Rows of a slice along Sq and Sk, which are cut into no chunks."""
 UNIT_ROUNDOFF = 2.0**-24
 NOTHING = 2.0**-100
 """Below this lie what underflows, and what leaks through a reset: a log decay stops at -126."""
@@ -86,6 +91,9 @@ def judge(
     terms: for a sum over tokens, the root of the sum of its terms' squares. Their errors add up in quadrature, so
     where they cancel the cap is relative to that root; budgets are not.
     """
+    if not got.is_floating_point():
+        return judge_whole_numbers(got, truth)
+    got, truth, models = without_infinities(got, truth, models)
     rho = RHO[io]
     cap = (CAP_ILL if ill_conditioned else CAP) * (rho + noise)
     size = truth.norm().item()
@@ -98,6 +106,21 @@ def judge(
     budget, slice_budget = relative(2 * e * within, size) + rho, 2 * slice_model * within + rho
     over, why = reasons(got, err, budget, slice_err, slice_budget, condition, cap)
     return Verdict(not why, err, budget, slice_err, slice_budget, condition, cap, why, over)
+
+
+def judge_whole_numbers(got: torch.Tensor, truth: torch.Tensor) -> Verdict:
+    wrong = int((got.long() != truth.long()).sum())
+    why = f"{wrong} of {got.numel()} whole numbers are others than the reference has" if wrong else ""
+    return Verdict(not wrong, float(wrong), 0.0, float(wrong), 0.0, 0.0, 0.0, why, "OTHER NUMBERS" if wrong else "")
+
+
+def without_infinities(got: torch.Tensor, truth: torch.Tensor, models: Sequence[torch.Tensor]) -> tuple:
+    """The three with 0 where the truth is -inf and they are too: a sum over nothing, which is exact."""
+    empty = truth == -math.inf
+    if not empty.any():
+        return got, truth, models
+    settled = [torch.where(empty & (x == -math.inf), 0.0, x) for x in (got, truth, *models)]
+    return settled[0], settled[1], settled[2:]
 
 
 def error_of(x: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
@@ -140,24 +163,29 @@ def worst_slices(error, truth, errors, axes, seqs: Seqs) -> tuple[float, float]:
 
 def slice_norms(x: torch.Tensor, axes: tuple, seqs: Seqs) -> torch.Tensor:
     """L2 norm of every (sequence x head x chunk); states have no chunk axis, constants no sequence."""
-    keep = [dim for dim, axis in enumerate(axes) if axis in ("B", "N", "SLOTS", "T", "NT", "H", "HV")]
+    keep = [dim for dim, axis in enumerate(axes) if axis in LANES]
     drop = [dim for dim in range(x.dim()) if dim not in keep]
     squares = x.square().sum(drop) if drop else x.square()
     kept = [axes[dim] for dim in keep]
     if "T" in kept and seqs.T:
-        squares = per_chunk(squares, kept.index("T"), seqs)
+        squares = per_chunk(squares, kept.index("T"), chunk_of_row(seqs))
+    for axis in {"Sq", "Sk"} & set(kept):
+        dim = kept.index(axis)
+        squares = per_chunk(squares, dim, torch.arange(squares.shape[dim]) // ROWS)
     return squares.sqrt().flatten()
 
 
-def per_chunk(squares: torch.Tensor, dim: int, seqs: Seqs) -> torch.Tensor:
-    """Sum along T within each chunk; rows past the last sequence are a chunk of their own."""
-    rows = chunk_of_row(seqs).to(squares.device)
+def per_chunk(squares: torch.Tensor, dim: int, rows: torch.Tensor) -> torch.Tensor:
+    """Sum along one axis within each chunk; rows: the chunk of each row."""
     moved = squares.movedim(dim, 0)
+    if not len(rows):
+        return moved
     out = moved.new_zeros((int(rows.max()) + 1, *moved.shape[1:]))
-    return out.index_add_(0, rows, moved)
+    return out.index_add_(0, rows.to(squares.device), moved).movedim(0, dim)
 
 
 def chunk_of_row(seqs: Seqs) -> torch.Tensor:
+    """Rows past the last sequence are a chunk of their own."""
     if not seqs.packed:
         return torch.arange(seqs.T) // seqs.C
     rows, slot = [], 0

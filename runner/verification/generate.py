@@ -41,9 +41,11 @@ def make_input(value: Value, sizes, io: torch.dtype, device, seed: int, case: st
     if case == "equal_keys" and any(law.kind == "unit_norm" for law in value.laws) and "T" in axes:
         noise = noise.narrow(axes.index("T"), 0, min(1, sizes["T"])).expand_as(noise)
     for law in value.laws:
-        noise = _laws.sample(law, noise, axes)
+        noise = _laws.sample(law, noise, axes, sizes)
         if case == "equal_keys" and (law.low, law.high) == (0, 1):
             noise = torch.full_like(noise, 0.99)
+    if value.unit == "weight/up_projection":
+        noise = noise * max(1, noise.shape[-2]) ** -0.5  # what it makes is as large as what it is made from
     if value.unit == "log_decay/ln/token":
         noise = gate(noise, case, axes, generator)
     return noise.to(dtype).contiguous()

@@ -32,7 +32,8 @@ def free_bytes(device: torch.device) -> int:
 
 def pick_heads(graph: Graph, sizes: Mapping[str, int], device: torch.device) -> tuple[int, ...] | None:
     """Key heads to check, spread over all of them; None when all fit."""
-    needed = 8 * COPIES * sum(math.prod(shape(value.axes, sizes)) for value in graph.values.values())
+    values = sum(math.prod(shape(value.axes, sizes)) for value in graph.values.values())
+    needed = 8 * (COPIES * values + pair_numbers(graph, sizes))
     heads, free = sizes.get("H", 1), free_bytes(device)
     if needed <= free or heads == 1:
         return None
@@ -40,16 +41,24 @@ def pick_heads(graph: Graph, sizes: Mapping[str, int], device: torch.device) -> 
     return tuple(sorted({round(i * (heads - 1) / max(1, count - 1)) for i in range(count)}))
 
 
+def pair_numbers(graph: Graph, sizes: Mapping[str, int]) -> int:
+    """Numbers of all pairs of tokens that a dense definition holds: some for each line, and their gradients."""
+    definition = graph.spec.definition
+    if definition is None or not definition.dense:
+        return 0
+    pairs = math.prod(sizes.get(axis, 1) for axis in ("B", "HQ", "Sq", "Sk"))
+    return 2 * len(definition.dense) * pairs
+
+
 def take_heads(
     x: torch.Tensor | None, axes: tuple, heads: tuple[int, ...], sizes: Mapping[str, int]
 ) -> torch.Tensor | None:
-    """The part of a tensor on some key heads and their value heads."""
+    """The part of a tensor on some key heads, and on the value or query heads that go with them."""
     if x is None:
         return None
-    group = sizes.get("HV", sizes["H"]) // sizes["H"]
-    value_heads = [head * group + i for head in heads for i in range(group)]
     for dim, axis in enumerate(axes):
-        if axis in ("H", "HV"):
-            chosen = heads if axis == "H" else value_heads
+        if axis in ("H", "HV", "HQ"):
+            group = sizes[axis] // sizes["H"]
+            chosen = [head * group + i for head in heads for i in range(group)]
             x = x.index_select(dim, torch.tensor(chosen, device=x.device))
     return x

@@ -11,6 +11,7 @@ from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..diagnostics.marks import Mark
 from ..graphs.graph import Graph
+from ..graphs.sizes import shape
 from ..loading.spec import DefinitionSpec, PipelineSpec, Written
 from ..planning.sequences import Packing
 from .slots import per_sequence_axes, put_back, taken
@@ -102,6 +103,8 @@ def definition_errors(spec: PipelineSpec) -> list[Diagnostic]:
         return list(error.diagnostics)
     except DefinitionError as error:
         return [diagnostic(problem) for problem in error.problems]
+    if definition.dense:
+        return dense_errors(spec, definition)
     given = {each.target.id for each in definition.step} | set(definition.finals)
     return [
         Diagnostic(
@@ -115,12 +118,46 @@ def definition_errors(spec: PipelineSpec) -> list[Diagnostic]:
     ]
 
 
+def dense_errors(spec: PipelineSpec, definition: Definition) -> list[Diagnostic]:
+    """Outputs that no line gives, and tokens under an axis that only a step has."""
+    given = {each.target.id for each in definition.dense}
+    help = "a line of dense gives an output by its name: {} = ..."
+    found = [
+        Diagnostic(
+            codes.DEFINITION, f"the definition never says what the output {name} is", each.mark, help=help.format(name)
+        )
+        for name, each in spec.outputs.items()
+        if name not in given
+    ]
+    return found + [
+        Diagnostic(
+            codes.DEFINITION,
+            f"{name} has the axis T, whose tokens a definition goes through one by one under step",
+            each.shape_mark,
+            help="name the tokens that dense lines join: Sq for queries, Sk for keys",
+        )
+        for name, each in spec.inputs.items()
+        if "T" in each.shape
+    ]
+
+
+def term(axis: str) -> str | int:
+    return int(axis) if axis.isdigit() else axis
+
+
 def number_errors(graph: Graph, params: Mapping[str, float], sizes: Mapping[str, int]) -> list[Diagnostic]:
     """What in the definition has no value for these numbers; no tensor is needed to tell."""
     if graph.spec.definition is None:
         return []
+    definition, declared = parsed(graph.spec), per_sequence_axes(graph.spec)
     try:
-        lower(parsed(graph.spec), Lowering(per_sequence_axes(graph.spec), {**sizes, **params}, {}, False), ())
+        if definition.dense:
+            inputs = {
+                name: torch.empty(shape(map(term, axes), sizes), device="meta") for name, axes in declared.items()
+            }
+            evaluate(definition, inputs, declared=declared, outputs={}, params=params, axes=sizes)
+        else:
+            lower(definition, Lowering(declared, {**sizes, **params}, {}, False), ())
     except DefinitionError as error:
         return [diagnostic(problem) for problem in error.problems]
     return []
@@ -137,7 +174,7 @@ def definition_outputs(
 ) -> dict[str, torch.Tensor]:
     """The outputs of the definition in float64, on the inputs' device. segment: see definition.evaluate. declared:
     axes of the inputs, the file's unless given."""
-    names = [name for name, source in graph.outputs.items() if source is not None]
+    names = {name: graph.values[source].axes for name, source in graph.outputs.items() if source is not None}
     own = taken(graph.spec, inputs, sizes.get("N", 0))
     axes = {name: sizes[name] for name in graph.axis_names if name in sizes and name not in ("NT",)}
     try:

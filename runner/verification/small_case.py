@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 
 from ..graphs.graph import Graph
 from ..graphs.sizes import complete, size_errors
-from ..workloads import SMALL
+from ..workloads import SMALL, attention_axes
 
-LARGEST = dict(B=4, T=256, H=4, HV=8, K=128, V=128)
+LARGEST = dict(B=4, T=256, Sq=256, Sk=256, H=4, HV=8, HQ=8, K=128, V=128, DV=128)
 """What fits a small case as it is."""
 SEQUENCES = 8
 
@@ -33,12 +33,14 @@ def small_case(
 
 def usual(run: Mapping[str, int], asked: Collection[str]) -> dict[str, int]:
     """SMALL for the axes that the user left alone: two chunks and a bit of a third, grouped heads, K unlike V."""
-    sizes = dict(run) | {axis: size for axis, size in SMALL.items() if axis in run}
+    small = SMALL | attention_axes(SMALL)
+    sizes = dict(run) | {axis: size for axis, size in small.items() if axis in run}
     if "T" in run and "C" in run:
         sizes["T"] = min(2 * run["C"] + 2, run["T"])
     sizes |= {axis: run[axis] for axis in asked if axis in run and run[axis] <= LARGEST.get(axis, run[axis])}
-    if {"H", "HV"} <= run.keys() and (not sizes["H"] or sizes["HV"] % sizes["H"]):
-        sizes["HV"] = sizes["H"] * min(2, run["HV"] // max(1, run["H"]))
+    for heads in {"HV", "HQ"} & run.keys() if "H" in run else ():
+        if not sizes["H"] or sizes[heads] % sizes["H"]:
+            sizes[heads] = sizes["H"] * min(2, run[heads] // max(1, run["H"]))
     return sizes
 
 

@@ -130,7 +130,7 @@ def without_vjp(stage: Stage) -> Stage:
 def port_value(subject: Subject, exact: Mapping, name: str | None) -> torch.Tensor | None:
     x = exact[name] if name else None
     if x is None or not x.is_floating_point():
-        return x
+        return None if x is None else x.contiguous()
     return x.to(port_dtype(subject.graph.values[name].dtype, subject.call.io)).contiguous()
 
 

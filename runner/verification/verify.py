@@ -226,7 +226,10 @@ def check_op(
 
 def few_roundings(call: Call) -> bool:
     """In float32 one slip of a chunk sum moves every row, and a state's every number, that decays by it: where chunks
-    or states are few, one draw says little."""
+    or states are few, one draw says little. Attention has neither: its rounding is spread over rows."""
+    definition = call.graph.spec.definition
+    if definition is not None and definition.dense:
+        return False
     chunks = math.prod(call.sizes.get(axis, 1) for axis in ("B", "NT", "HV"))
     states = math.prod(call.sizes.get(axis, 1) for axis in ("N", "HV"))
     return model_dtype(call.io) == torch.float32 and (chunks < FEW or states < FEW // 2)

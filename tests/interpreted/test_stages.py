@@ -1,12 +1,12 @@
 """Every stage's kernel alone in the interpreter, with each optional input absent, plain and packed."""
 
 import pytest
-from support.one_stage import STAGES, optional_inputs, stage_inputs, stage_op
+from support.one_stage import ATTENTION, BY_TOKEN, STAGES, optional_inputs, stage_inputs, stage_op
 from support.ops import check
 
 KERNELS = [name for name, stage in STAGES.items() if stage.launchers]
 SEQLENS = (0, 17, 1, 0)
-PLAIN = dict(B=2, T=19, H=1, HV=2, K=24, V=20, SLOTS=5, W=3, D=24, DI=40, NS=24, RANKS=3, LANES=2, N=2)
+PLAIN = dict(B=2, T=19, H=1, HV=2, K=24, V=20, SLOTS=5, W=3, D=24, DI=40, NS=24, RANKS=3, LANES=2, N=2) | ATTENTION
 PACKED = PLAIN | dict(B=1, T=sum(SEQLENS) + 5)
 
 
@@ -17,7 +17,7 @@ def chunk_lengths(name):
 
 def verified(tmp_path, name, absent, seqlens, sizes, C):
     op = stage_op(tmp_path, name, absent, C, "interpret")
-    seqlens = seqlens if "T" in op.whole.axis_names else None
+    seqlens = seqlens if name in BY_TOKEN else None
     sizes = {axis: sizes[axis] for axis in op.whole.axis_names if axis in sizes}
     result = check(op, stage_inputs(op, seqlens=seqlens, **sizes), seqlens=seqlens)
     assert {row.backend for row in result.rows if row.id == "stage"} == {"interpret"}

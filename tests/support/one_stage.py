@@ -12,6 +12,10 @@ from chunkwise.runner.stage_files.stage_library import find_stages
 from chunkwise.runner.verification.generate import make_inputs
 
 STAGES = find_stages()
+ATTENTION = dict(HQ=4, Sq=19, Sk=17, DV=20, ND=3, PAGES=4, PAGE=8, NP=2, DC=24, DN=16, DR=8)
+"""Sizes of the axes that only attention has; some queries see no key."""
+BY_TOKEN = [name for name, stage in STAGES.items() if "T" in stage.axis_names]
+"""Those whose tokens can be packed by cu_seqlens."""
 PARAM = 0.7
 """For a param without a default."""
 
@@ -88,7 +92,11 @@ def stage_inputs(op, io=torch.float32, *, seqlens=None, seed=0, device="cpu", **
     generator = torch.Generator(device).manual_seed(seed)
     for name, value in graph.inputs.items():
         if name not in plain:
-            noise = torch.randn([size(axis, sizes) for axis in value.axes], generator=generator, device=device)
+            shape = [size(axis, sizes) for axis in value.axes]
+            if value.unit.startswith("index/"):
+                made[name] = span(value.unit, sizes, device).expand(shape).contiguous()
+                continue
+            noise = torch.randn(shape, generator=generator, device=device)
             x = shaped(value, noise, rows_in_chunk(sizes, seqlens, device), sizes)
             made[name] = x.to(port_dtype(value.dtype, io))
     return {name: made[name] for name in graph.inputs}
@@ -99,7 +107,16 @@ def narrowed(graph, names):
 
 
 def shaped_by_unit(value) -> bool:
-    return (value.unit or "").startswith(("log_decay/log2/chunk_sum", "gram/", "wy/decayed_key"))
+    units = ("log_decay/log2/chunk_sum", "gram/", "wy/decayed_key", "index/first_key", "index/end_key", "index/own")
+    return (value.unit or "").startswith(units)
+
+
+def span(unit, sizes, device) -> torch.Tensor:
+    """Each query sees the key at its own place and the six before it; where keys are few, the first see none."""
+    keys = sizes["Sk"] if "Sk" in sizes else sizes["NP"] * sizes["PAGE"]
+    own = torch.arange(sizes["Sq"], dtype=torch.int32, device=device) + keys - sizes["Sq"]
+    found = {"index/first_key": own - 6, "index/end_key": own + 1, "index/own_key": own}[unit]
+    return found if unit == "index/own_key" else found.clamp(0, keys)
 
 
 def rows_in_chunk(sizes, seqlens, device) -> torch.Tensor:

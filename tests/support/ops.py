@@ -7,18 +7,21 @@ import torch
 from chunkwise.runner import load
 from chunkwise.runner.diagnostics.errors import ChunkwiseError
 from chunkwise.runner.graphs.sizes import complete
-from chunkwise.runner.loading.pipelines import names
+from chunkwise.runner.loading.load_spec import read_spec
+from chunkwise.runner.loading.pipelines import find_pipeline, names
 from chunkwise.runner.planning.dtypes import name_of
 from chunkwise.runner.verification.budgets import judge
 from chunkwise.runner.verification.generate import make_inputs
 from chunkwise.runner.verification.oracle import definition_outputs
 from chunkwise.runner.verification.verify import Verification, verify
 
-DECODE = [name for name in names() if name.endswith("_decode")]
+DECODE = [name for name in names() if read_spec(find_pipeline(name)).definition.step and name.endswith("_decode")]
 """They write over their states, and have no gradients."""
 STEPS = [name for name in names() if name.endswith("_step")]
 """One stage each, without chunks; their gradients are autograd's. tests/test_steps.py is about them."""
-PIPELINES = [name for name in names() if name not in (*DECODE, *STEPS)]
+DENSE = [name for name in names() if read_spec(find_pipeline(name)).definition.dense]
+"""Attention: their definition is over whole tensors. tests/test_flash.py and its neighbours are about them."""
+PIPELINES = [name for name in names() if name not in (*DECODE, *STEPS, *DENSE)]
 GATED = ["gated_delta", "simple_gla"]
 OPS = [*GATED, "delta_rule", "qwen3_next_gdn"]
 """What the cases of hard inputs are about; variants of one wiring are left to tests/test_pipelines.py."""

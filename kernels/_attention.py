@@ -1,0 +1,97 @@
+"""Tiles of attention: which pairs of a query and a key count, and their scores in powers of two."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def tiles_seen(b_first, b_end, m_m, BN: tl.constexpr):
+    """In tiles of BN keys: the first one that any of the queries sees, the end of those, and the first and the end of
+    those that all see whole (equal: none). m_m: which of them are queries at all."""
+    m_some = m_m & (b_first < b_end)
+    start = tl.min(tl.where(m_some, b_first, 2147418112), axis=0) // BN * BN
+    stop = (tl.max(tl.where(m_some, b_end, 0), axis=0) + BN - 1) // BN * BN
+    whole = (tl.max(tl.where(m_m, b_first, 0), axis=0) + BN - 1) // BN * BN
+    whole_stop = tl.min(tl.where(m_m, b_end, 2147418112), axis=0) // BN * BN
+    none = whole >= whole_stop
+    return start, stop, tl.where(none, stop, whole), tl.where(none, stop, whole_stop)
+
+
+@triton.jit
+def seen_by(first, end, p_m, o_m, Sq, BN: tl.constexpr):
+    """Of the queries o_m, of which those from Sq on see nothing: (first key, end of keys, of each), and tiles_seen."""
+    m_m = o_m < Sq
+    b_first = tl.load(first + p_m + o_m, mask=m_m, other=0)
+    b_end = tl.load(end + p_m + o_m, mask=m_m, other=0)
+    start, stop, whole, whole_stop = tiles_seen(b_first, b_end, m_m, BN)
+    return b_first, b_end, start, stop, whole, whole_stop
+
+
+@triton.jit
+def seen_from(first, end, p_m, n, Sq, BM: tl.constexpr, BN: tl.constexpr):
+    """Of the BN keys from n on, in tiles of BM queries: the first one in which any of them is seen, the end of those,
+    and the first and the end of those whose queries see all of them (equal: none). first and end never fall."""
+    BS: tl.constexpr = 1024
+    b_start = tl.zeros([BS], dtype=tl.int32)
+    b_stop = tl.zeros([BS], dtype=tl.int32)
+    b_whole = tl.zeros([BS], dtype=tl.int32)
+    b_whole_stop = tl.zeros([BS], dtype=tl.int32)
+    for m in range(0, Sq, BS):
+        o_m = m + tl.arange(0, BS)
+        b_first = tl.load(first + p_m + o_m, mask=o_m < Sq, other=2147418112)
+        b_end = tl.load(end + p_m + o_m, mask=o_m < Sq, other=2147418112)
+        b_start += (b_end <= n).to(tl.int32)
+        b_stop += (b_first < n + BN).to(tl.int32)
+        b_whole += (b_end < n + BN).to(tl.int32)
+        b_whole_stop += (b_first <= n).to(tl.int32)
+    start = tl.sum(b_start, axis=0) // BM * BM
+    stop = (tl.sum(b_stop, axis=0) + BM - 1) // BM * BM
+    whole = (tl.sum(b_whole, axis=0) + BM - 1) // BM * BM
+    whole_stop = tl.sum(b_whole_stop, axis=0) // BM * BM
+    none = whole >= whole_stop
+    return start, stop, tl.where(none, stop, whole), tl.where(none, stop, whole_stop)
+
+
+@triton.jit
+def tanh(x):
+    """By exp2, which is 0 or inf where x is large: the quotient is then 1 or -1."""
+    return 1.0 - 2.0 / (1.0 + tl.exp2(x * 2.8853900817779268))
+
+
+@triton.jit
+def in_log2(b_s, scale, softcap, CAPPED: tl.constexpr):
+    """(scores in powers of two, tanh of the capped ones or the scores) of products b_s of queries and keys."""
+    LOG2E: tl.constexpr = 1.4426950408889634
+    b_t = b_s
+    if CAPPED:
+        b_t = tanh(b_s * (scale / softcap))
+        b_s = b_t * (softcap * LOG2E)
+    else:
+        b_s = b_s * (scale * LOG2E)
+    return b_s, b_t
+
+
+@triton.jit
+def without_nan(b_x):
+    """(the rows of b_x with 0 for what is not finite, nan for each row that has such a number and 0 for the others).
+    The second, added to what a query keeps of a row, makes that query nan; other queries' weights of 0 meet a 0."""
+    b_finite = tl.abs(b_x.to(tl.float32)) < float("inf")
+    b_bad = tl.max(tl.where(b_finite, 0, 1), axis=1)
+    return tl.where(b_finite, b_x, 0.0), tl.where(b_bad > 0, float("nan"), 0.0)
+
+
+@triton.jit
+def with_sink(b_o, b_l, b_m, b_sink):
+    """The running sums and maximum with one more score that has no value; b_sink in powers of two."""
+    b_new = tl.maximum(b_m, b_sink)
+    b_shrink = tl.exp2(b_m - b_new)
+    return b_o * b_shrink[:, None], b_l * b_shrink + tl.exp2(b_sink - b_new), b_new
+
+
+@triton.jit
+def settled(b_o, b_l, b_m):
+    """(output, log-sum-exp) of running sums: 0 and -inf for a query that sees nothing."""
+    b_none = b_l == 0.0
+    b_l = tl.where(b_none, 1.0, b_l)
+    b_lse = (b_m + tl.log2(b_l)) * 0.6931471805599453
+    return b_o / b_l[:, None], tl.where(b_none, float("-inf"), b_lse)

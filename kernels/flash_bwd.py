@@ -1,0 +1,204 @@
+"""Gradients of attention, from its output and log-sum-exp: what it sums over is made again, tile by tile.
+
+p = exp(s - lse)    dv = p^T do    ds = p (do v^T - delta)    dq = ds k    dk = ds^T q
+"""
+
+import triton
+import triton.language as tl
+
+from ._attention import in_log2, seen_by, seen_from, without_nan
+
+
+@triton.jit(do_not_specialize=["rows", "HQ"])
+def flash_bwd_preprocess_kernel(
+    d_o, d_lse, o, lse, sinks, delta, terms, rows, HQ, DV: tl.constexpr, BV: tl.constexpr, BR: tl.constexpr
+):
+    """delta = <o, do> - d_lse for BR rows [B, Sq, HQ]; terms = -exp(sink - lse) delta, the sink's share of each."""
+    o_r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
+    m_r = o_r < rows
+    b_delta = tl.zeros([BR], dtype=tl.float32)
+    if d_o is not None:
+        o_v = tl.arange(0, BV)
+        m_rv = m_r[:, None] & (o_v < DV)[None, :]
+        b_o = tl.load(o + o_r[:, None] * DV + o_v[None, :], mask=m_rv, other=0.0).to(tl.float32)
+        b_do = tl.load(d_o + o_r[:, None] * DV + o_v[None, :], mask=m_rv, other=0.0).to(tl.float32)
+        b_delta += tl.sum(b_o * b_do, axis=1)
+    if d_lse is not None:
+        b_delta -= tl.load(d_lse + o_r, mask=m_r, other=0.0)
+    if delta is not None:
+        tl.store(delta + o_r, b_delta, mask=m_r)
+    if terms is not None:
+        b_sink = tl.load(sinks + o_r % HQ, mask=m_r, other=0.0) - tl.load(lse + o_r, mask=m_r, other=0.0)
+        tl.store(terms + o_r, -b_delta * tl.exp2(b_sink * 1.4426950408889634), mask=m_r)
+
+
+@triton.jit
+def weigh_keys(
+    b_dk, b_dv, b_k, b_v, o_n, q, d_o, lse, delta, first, end, own, b_slope, p_b, i_h, m, scale, softcap, Sq, HQ,
+    D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, BM: tl.constexpr, CAPPED: tl.constexpr,
+    SLOPED: tl.constexpr, WHOLE: tl.constexpr, WITH_DK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """One tile of queries: (dk / scale, dv) of the keys o_n. Products stand with keys first, so that no accumulator is
+    transposed, which Triton miscompiles on Hopper."""
+    LOG2E: tl.constexpr = 1.4426950408889634
+    o_m = m + tl.arange(0, BM)
+    o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)
+    m_m = o_m < Sq
+    p_m = (p_b + o_m) * HQ + i_h
+    b_q = tl.load(q + p_m[:, None] * D + o_d[None, :], mask=m_m[:, None] & (o_d < D)[None, :], other=0.0)
+    b_st, b_t = in_log2(tl.dot(b_k, tl.trans(b_q), input_precision=PRECISION), scale, softcap, CAPPED)
+    if SLOPED:
+        b_own = tl.load(own + p_b + o_m, mask=m_m, other=0)
+        b_st += b_slope * (o_n[:, None] - b_own[None, :]).to(tl.float32)
+    b_st -= tl.load(lse + p_m, mask=m_m, other=0.0)[None, :] * LOG2E
+    if not WHOLE:
+        b_first = tl.load(first + p_b + o_m, mask=m_m, other=0)
+        b_end = tl.load(end + p_b + o_m, mask=m_m, other=0)
+        b_keep = (o_n[:, None] >= b_first[None, :]) & (o_n[:, None] < b_end[None, :])
+        b_st = tl.where(b_keep, b_st, float("-inf"))
+    b_pt = tl.exp2(b_st)
+    b_dpt = tl.zeros_like(b_pt)
+    if d_o is not None:
+        b_do = tl.load(d_o + p_m[:, None] * DV + o_v[None, :], mask=m_m[:, None] & (o_v < DV)[None, :], other=0.0)
+        b_dv = tl.dot(b_pt.to(b_do.dtype), b_do, b_dv, input_precision=PRECISION)
+        b_dpt = tl.dot(b_v, tl.trans(b_do), input_precision=PRECISION)
+    if WITH_DK:
+        b_dst = b_pt * (b_dpt - tl.load(delta + p_m, mask=m_m, other=0.0)[None, :])
+        if CAPPED:
+            b_dst *= 1.0 - b_t * b_t
+        if not WHOLE:
+            b_dst = tl.where(b_keep, b_dst, 0.0)
+        b_dk = tl.dot(b_dst.to(b_q.dtype), b_q, b_dk, input_precision=PRECISION)
+    return b_dk, b_dv
+
+
+@triton.jit(do_not_specialize=["scale", "softcap", "Sq", "Sk", "H", "HQ"])
+def flash_bwd_dkdv_kernel(
+    q, k, v, first, end, own, slopes, d_o, lse, delta, d_k, d_v, scale, softcap, Sq, Sk, H, HQ,
+    D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    CAPPED: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """dk and dv of BN keys of one key head, over the queries of its whole group, in a fixed order."""
+    SLOPED: tl.constexpr = slopes is not None
+    WITH_DK: tl.constexpr = d_k is not None
+    pid = tl.program_id(0).to(tl.int64)
+    NN = (Sk + BN - 1) // BN
+    n = (pid % NN).to(tl.int32) * BN
+    i_hk = (pid // NN) % H
+    i_b = pid // NN // H
+    o_n = n + tl.arange(0, BN)
+    o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)
+    m_kd = (o_n < Sk)[:, None] & (o_d < D)[None, :]
+    m_kv = (o_n < Sk)[:, None] & (o_v < DV)[None, :]
+    p_n = (i_b * Sk + o_n) * H + i_hk
+    b_k = tl.load(k + p_n[:, None] * D + o_d[None, :], mask=m_kd, other=0.0)
+    b_v = tl.load(v + p_n[:, None] * DV + o_v[None, :], mask=m_kv, other=0.0)
+    start, stop, whole, whole_stop = seen_from(first, end, i_b * Sq, n, Sq, BM, BN)
+    b_dk = tl.zeros([BN, BD], dtype=tl.float32)
+    b_dv = tl.zeros([BN, BV], dtype=tl.float32)
+    for i_g in range(HQ // H):
+        i_h = i_hk * (HQ // H) + i_g
+        b_slope = 0.0
+        if SLOPED:
+            b_slope = tl.load(slopes + i_h) * 1.4426950408889634
+        for at in range(start, stop - (whole_stop - whole), BM):
+            m = at + tl.where(at >= whole, whole_stop - whole, 0)
+            b_dk, b_dv = weigh_keys(
+                b_dk, b_dv, b_k, b_v, o_n, q, d_o, lse, delta, first, end, own, b_slope, i_b * Sq, i_h, m, scale,
+                softcap, Sq, HQ, D, DV, BD, BV, BM, CAPPED, SLOPED, False, WITH_DK, PRECISION,
+            )  # fmt: skip
+        for at in range(0, whole_stop - whole, BM):
+            m = whole + at
+            b_dk, b_dv = weigh_keys(
+                b_dk, b_dv, b_k, b_v, o_n, q, d_o, lse, delta, first, end, own, b_slope, i_b * Sq, i_h, m, scale,
+                softcap, Sq, HQ, D, DV, BD, BV, BM, CAPPED, SLOPED, True, WITH_DK, PRECISION,
+            )  # fmt: skip
+    if d_k is not None:
+        tl.store(d_k + p_n[:, None] * D + o_d[None, :], (b_dk * scale).to(d_k.dtype.element_ty), mask=m_kd)
+    if d_v is not None:
+        tl.store(d_v + p_n[:, None] * DV + o_v[None, :], b_dv.to(d_v.dtype.element_ty), mask=m_kv)
+
+
+@triton.jit
+def weigh_queries(
+    b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap, Sk, H,
+    D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr,
+    SLOPED: tl.constexpr, WHOLE: tl.constexpr, WITH_DO: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """One tile of keys: dq / scale of the queries."""
+    o_i = tl.arange(0, BN)
+    o_n = n + o_i
+    o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)
+    m_n = o_n < Sk
+    row = n.to(tl.int64) * H
+    p_kd = k + p_k + row * D + o_i[:, None] * (H * D) + o_d[None, :]
+    b_k = tl.load(p_kd, mask=m_n[:, None] & (o_d < D)[None, :], other=0.0)
+    b_s, b_t = in_log2(tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION), scale, softcap, CAPPED)
+    if SLOPED:
+        b_s += b_slope * (o_n[None, :] - b_own[:, None]).to(tl.float32)
+    b_s -= b_lse[:, None]
+    if not WHOLE:
+        b_keep = (o_n[None, :] >= b_first[:, None]) & (o_n[None, :] < b_end[:, None])
+        b_s = tl.where(b_keep, b_s, float("-inf"))
+    b_p = tl.exp2(b_s)
+    b_dp = tl.zeros_like(b_p)
+    if WITH_DO:
+        p_vt = v + p_v + row * DV + o_i[None, :] * (H * DV) + o_v[:, None]
+        b_vt = tl.load(p_vt, mask=(o_v < DV)[:, None] & m_n[None, :], other=0.0)
+        b_dp = tl.dot(b_do, b_vt, input_precision=PRECISION)
+    b_ds = b_p * (b_dp - b_delta[:, None])
+    if CAPPED:
+        b_ds *= 1.0 - b_t * b_t
+    if not WHOLE:
+        b_k, b_nan = without_nan(b_k)
+        b_ds = tl.where(b_keep, b_ds + b_nan[None, :], 0.0)
+    return tl.dot(b_ds.to(b_k.dtype), b_k, b_dq, input_precision=PRECISION)
+
+
+@triton.jit(do_not_specialize=["scale", "softcap", "Sq", "Sk", "H", "HQ"])
+def flash_bwd_dq_kernel(
+    q, k, v, first, end, own, slopes, d_o, lse, delta, d_q, scale, softcap, Sq, Sk, H, HQ,
+    D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    CAPPED: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """dq of BM queries of one head."""
+    LOG2E: tl.constexpr = 1.4426950408889634
+    SLOPED: tl.constexpr = slopes is not None
+    WITH_DO: tl.constexpr = d_o is not None
+    pid = tl.program_id(0).to(tl.int64)
+    NM = (Sq + BM - 1) // BM
+    o_m = (NM - 1 - (pid % NM)).to(tl.int32) * BM + tl.arange(0, BM)
+    i_h = (pid // NM) % HQ
+    i_b = pid // NM // HQ
+    p_k = (i_b * Sk * H + i_h // (HQ // H)) * D
+    p_v = (i_b * Sk * H + i_h // (HQ // H)) * DV
+    o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)
+    m_m = o_m < Sq
+    m_md = m_m[:, None] & (o_d < D)[None, :]
+    p_m = (i_b * Sq + o_m) * HQ + i_h
+    b_q = tl.load(q + p_m[:, None] * D + o_d[None, :], mask=m_md, other=0.0)
+    b_do = b_q
+    if WITH_DO:
+        b_do = tl.load(d_o + p_m[:, None] * DV + o_v[None, :], mask=m_m[:, None] & (o_v < DV)[None, :], other=0.0)
+    b_lse = tl.load(lse + p_m, mask=m_m, other=0.0) * LOG2E
+    b_delta = tl.load(delta + p_m, mask=m_m, other=0.0)
+    b_first, b_end, start, stop, whole, whole_stop = seen_by(first, end, i_b * Sq, o_m, Sq, BN)
+    b_own, b_slope = o_m, 0.0
+    if SLOPED:
+        b_own = tl.load(own + i_b * Sq + o_m, mask=m_m, other=0)
+        b_slope = tl.load(slopes + i_h) * LOG2E
+    b_dq = tl.zeros([BM, BD], dtype=tl.float32)
+    for at in range(start, stop - (whole_stop - whole), BN):
+        n = at + tl.where(at >= whole, whole_stop - whole, 0)
+        b_dq = weigh_queries(
+            b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap,
+            Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, False, WITH_DO, PRECISION,
+        )  # fmt: skip
+    for at in range(0, whole_stop - whole, BN):
+        n = whole + at
+        b_dq = weigh_queries(
+            b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap,
+            Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, True, WITH_DO, PRECISION,
+        )  # fmt: skip
+    b_dq *= scale
+    tl.store(d_q + p_m[:, None] * D + o_d[None, :], b_dq.to(d_q.dtype.element_ty), mask=m_md)

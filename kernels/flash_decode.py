@@ -1,0 +1,169 @@
+"""A few queries over many keys: each split of the keys alone, then the splits together. The keys lie one after another,
+or in pages."""
+
+import triton
+import triton.language as tl
+
+from ._attention import in_log2, settled, tiles_seen, with_sink, without_nan
+
+
+@triton.jit
+def key_rows(table, i_b, o_n, m_n, Sk, NP, PAGE):
+    """Where the keys o_n of batch i_b lie, as rows of the cache."""
+    if table is None:
+        rows = i_b * Sk + o_n
+    else:
+        page = tl.load(table + i_b * NP + o_n // PAGE, mask=m_n, other=0).to(tl.int64)
+        rows = page * PAGE + o_n % PAGE
+    return rows
+
+
+@triton.jit
+def attend_rows(
+    b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, table, i_b, i_hk, n, n_first, scale,
+    softcap, Sk, NP, PAGE, H, D: tl.constexpr, DR: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BR: tl.constexpr,
+    BV: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr, SAME: tl.constexpr,
+    ALIKE: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """One tile of keys: (sum of weights times values, sum of weights, largest score) of each row of b_q. SAME: the
+    values are the keys, and are read once. ALIKE: all rows see the same keys, and no other key is read."""
+    o_n = n + tl.arange(0, BN)
+    o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)
+    # beyond what any query sees a page may not exist
+    m_n = (o_n < Sk) & (o_n < tl.max(b_end, axis=0)) & (o_n >= n_first)
+    row = key_rows(table, i_b, o_n, m_n, Sk, NP, PAGE)
+    rows = row * H + i_hk
+    b_kt = tl.load(k + rows[None, :] * D + o_d[:, None], mask=(o_d < D)[:, None] & m_n[None, :], other=0.0)
+    b_s = tl.dot(b_q, b_kt, input_precision=PRECISION)
+    if k_rope is not None:
+        o_e = tl.arange(0, BR)
+        m_e = (o_e < DR)[:, None] & m_n[None, :]
+        b_rt = tl.load(k_rope + row[None, :] * DR + o_e[:, None], mask=m_e, other=0.0)
+        b_s = tl.dot(b_qr, b_rt, b_s, input_precision=PRECISION)
+    b_s, _ = in_log2(b_s, scale, softcap, CAPPED)
+    if SAME:
+        b_v = tl.trans(b_kt)
+    else:
+        b_v = tl.load(v + rows[:, None] * DV + o_v[None, :], mask=m_n[:, None] & (o_v < DV)[None, :], other=0.0)
+    if SLOPED:
+        b_s += b_slope[:, None] * (o_n[None, :] - b_own[:, None]).to(tl.float32)
+    if not WHOLE:
+        if not ALIKE:
+            b_v, b_nan = without_nan(b_v)
+            b_s += b_nan[None, :]
+        b_keep = (o_n[None, :] >= b_first[:, None]) & (o_n[None, :] < b_end[:, None])
+        b_s = tl.where(b_keep, b_s, float("-inf"))
+    b_new = tl.maximum(b_m, tl.max(b_s, axis=1))
+    b_base = tl.where(b_new == float("-inf"), 0.0, b_new)
+    b_p = tl.exp2(b_s - b_base[:, None])
+    b_shrink = tl.exp2(b_m - b_base)
+    b_o = tl.dot(b_p.to(b_v.dtype), b_v, b_o * b_shrink[:, None], input_precision=PRECISION)
+    return b_o, b_l * b_shrink + tl.sum(b_p, axis=1), b_new
+
+
+@triton.jit
+def split_range(start, stop, whole, whole_stop, i_s, SPLITS: tl.constexpr, BN: tl.constexpr):
+    """The part of the tiles from start to stop that is split i_s's, and of those that are seen whole."""
+    per = ((stop - start) // BN + SPLITS - 1) // SPLITS * BN
+    low = start + i_s * per
+    high = tl.minimum(low + per, stop)
+    w_low = tl.minimum(tl.maximum(whole, low), high)
+    return low, high, w_low, tl.maximum(tl.minimum(whole_stop, high), w_low)
+
+
+@triton.jit(do_not_specialize=["scale", "softcap", "Sq", "Sk", "NP", "PAGE", "H", "HQ", "NB"])
+def flash_decode_kernel(
+    q, q_rope, k, k_rope, v, table, first, end, own, sinks, slopes, o, lse, scale, softcap, Sq, Sk, NP, PAGE, H, HQ, NB,
+    D: tl.constexpr, DR: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BR: tl.constexpr, BV: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, SPLITS: tl.constexpr, CAPPED: tl.constexpr, SAME: tl.constexpr,
+    ALIKE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """o and lse [SPLITS, NB, Sq, HQ] of one split, for BM rows of one key head: its query heads at each query. Of one
+    split that is the result, of several not yet with the sinks. q_rope and k_rope, which all heads share,
+    widen queries and keys."""
+    LOG2E: tl.constexpr = 1.4426950408889634
+    SLOPED: tl.constexpr = slopes is not None
+    G = HQ // H
+    pid = tl.program_id(0).to(tl.int64)
+    NM = (Sq * G + BM - 1) // BM
+    o_r = (pid % NM).to(tl.int32) * BM + tl.arange(0, BM)
+    i_hk = (pid // NM) % H
+    i_b = (pid // NM // H) % NB
+    i_s = pid // NM // H // NB
+    o_m, o_h = o_r // G, i_hk * G + o_r % G
+    m_r = o_r < Sq * G
+    o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)
+    p_m = i_b * Sq + o_m
+    p_q = p_m * HQ + o_h
+    b_q = tl.load(q + p_q[:, None] * D + o_d[None, :], mask=m_r[:, None] & (o_d < D)[None, :], other=0.0)
+    b_qr = b_q
+    if q_rope is not None:
+        o_e = tl.arange(0, BR)
+        m_e = m_r[:, None] & (o_e < DR)[None, :]
+        b_qr = tl.load(q_rope + p_q[:, None] * DR + o_e[None, :], mask=m_e, other=0.0)
+    b_first = tl.load(first + p_m, mask=m_r, other=0)
+    b_end = tl.load(end + p_m, mask=m_r, other=0)
+    b_own, b_slope = b_first, 0.0
+    if SLOPED:
+        b_own = tl.load(own + p_m, mask=m_r, other=0)
+        b_slope = tl.load(slopes + o_h, mask=m_r, other=0.0) * LOG2E
+    n_first = tl.min(tl.where(m_r, b_first, 2147418112), axis=0)
+    start, stop, whole, whole_stop = tiles_seen(b_first, b_end, m_r, BN)
+    start, stop, whole, whole_stop = split_range(start, stop, whole, whole_stop, i_s.to(tl.int32), SPLITS, BN)
+    b_o = tl.zeros([BM, BV], dtype=tl.float32)
+    b_l = tl.zeros([BM], dtype=tl.float32)
+    b_m = tl.full([BM], float("-inf"), dtype=tl.float32)
+    for at in range(start, stop - (whole_stop - whole), BN):
+        n = at + tl.where(at >= whole, whole_stop - whole, 0)
+        b_o, b_l, b_m = attend_rows(
+            b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, table, i_b, i_hk, n, n_first, scale,
+            softcap, Sk, NP, PAGE, H, D, DR, DV, BD, BR, BV, BN, CAPPED, SLOPED, SAME, ALIKE, False, PRECISION,
+        )  # fmt: skip
+    for at in range(0, whole_stop - whole, BN):
+        n = whole + at
+        b_o, b_l, b_m = attend_rows(
+            b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, table, i_b, i_hk, n, n_first, scale,
+            softcap, Sk, NP, PAGE, H, D, DR, DV, BD, BR, BV, BN, CAPPED, SLOPED, SAME, ALIKE, True, PRECISION,
+        )  # fmt: skip
+    if SPLITS == 1:
+        if sinks is not None:
+            b_o, b_l, b_m = with_sink(b_o, b_l, b_m, tl.load(sinks + o_h, mask=m_r, other=0.0) * LOG2E)
+    b_o, b_lse = settled(b_o, b_l, b_m)
+    p_o = i_s * NB * Sq * HQ + p_q
+    m_rv = m_r[:, None] & (o_v < DV)[None, :]
+    tl.store(o + p_o[:, None] * DV + o_v[None, :], b_o.to(o.dtype.element_ty), mask=m_rv)
+    if lse is not None:
+        tl.store(lse + p_o, b_lse, mask=m_r)
+
+
+@triton.jit(do_not_specialize=["rows", "HQ"])
+def combine_splits_kernel(
+    o_parts, lse_parts, sinks, o, lse, rows, HQ, DV: tl.constexpr, BV: tl.constexpr, BR: tl.constexpr,
+    SPLITS: tl.constexpr,
+):  # fmt: skip
+    """o and lse of BR rows [B, Sq, HQ], over all splits in their order and the sinks."""
+    LOG2E: tl.constexpr = 1.4426950408889634
+    o_r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
+    o_v = tl.arange(0, BV)
+    m_r = o_r < rows
+    m_rv = m_r[:, None] & (o_v < DV)[None, :]
+    b_o = tl.zeros([BR, BV], dtype=tl.float32)
+    b_l = tl.zeros([BR], dtype=tl.float32)
+    b_m = tl.full([BR], float("-inf"), dtype=tl.float32)
+    p_r = o_r
+    for _ in range(SPLITS):
+        b_part = tl.load(lse_parts + p_r, mask=m_r, other=float("-inf")) * LOG2E
+        b_new = tl.maximum(b_m, b_part)
+        b_base = tl.where(b_new == float("-inf"), 0.0, b_new)
+        b_w, b_shrink = tl.exp2(b_part - b_base), tl.exp2(b_m - b_base)
+        b_x = tl.load(o_parts + p_r[:, None] * DV + o_v[None, :], mask=m_rv, other=0.0)
+        b_o = b_o * b_shrink[:, None] + b_x * b_w[:, None]
+        b_l = b_l * b_shrink + b_w
+        b_m = b_new
+        p_r += rows
+    if sinks is not None:
+        b_o, b_l, b_m = with_sink(b_o, b_l, b_m, tl.load(sinks + o_r % HQ, mask=m_r, other=0.0) * LOG2E)
+    b_o, b_lse = settled(b_o, b_l, b_m)
+    tl.store(o + o_r[:, None] * DV + o_v[None, :], b_o.to(o.dtype.element_ty), mask=m_rv)
+    if lse is not None:
+        tl.store(lse + o_r, b_lse, mask=m_r)

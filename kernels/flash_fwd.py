@@ -1,0 +1,88 @@
+"""Attention of a tile of queries over all keys that they see, with a running maximum (online softmax)."""
+
+import triton
+import triton.language as tl
+
+from ._attention import in_log2, seen_by, settled, with_sink, without_nan
+
+
+@triton.jit
+def attend(
+    b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap, Sk, H,
+    D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr,
+    SLOPED: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """One tile of keys: (sum of weights times values, sum of weights, largest score) of each query. WHOLE: all
+    queries see all keys of the tile."""
+    o_i = tl.arange(0, BN)
+    o_n = n + o_i
+    o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)
+    m_k = (o_d < D)[:, None] & (o_n < Sk)[None, :]
+    m_v = (o_n < Sk)[:, None] & (o_v < DV)[None, :]
+    row = n.to(tl.int64) * H
+    b_kt = tl.load(k + p_k + row * D + o_i[None, :] * (H * D) + o_d[:, None], mask=m_k, other=0.0)
+    b_s, _ = in_log2(tl.dot(b_q, b_kt, input_precision=PRECISION), scale, softcap, CAPPED)
+    if SLOPED:
+        b_s += b_slope * (o_n[None, :] - b_own[:, None]).to(tl.float32)
+    b_v = tl.load(v + p_v + row * DV + o_i[:, None] * (H * DV) + o_v[None, :], mask=m_v, other=0.0)
+    if not WHOLE:
+        b_v, b_nan = without_nan(b_v)
+        b_keep = (o_n[None, :] >= b_first[:, None]) & (o_n[None, :] < b_end[:, None])
+        b_s = tl.where(b_keep, b_s + b_nan[None, :], float("-inf"))
+    b_new = tl.maximum(b_m, tl.max(b_s, axis=1))
+    b_base = tl.where(b_new == float("-inf"), 0.0, b_new)
+    b_p = tl.exp2(b_s - b_base[:, None])
+    b_shrink = tl.exp2(b_m - b_base)
+    b_l = b_l * b_shrink + tl.sum(b_p, axis=1)
+    b_o = tl.dot(b_p.to(b_v.dtype), b_v, b_o * b_shrink[:, None], input_precision=PRECISION)
+    return b_o, b_l, b_new
+
+
+@triton.jit(do_not_specialize=["scale", "softcap", "Sq", "Sk", "H", "HQ"])
+def flash_fwd_kernel(
+    q, k, v, first, end, own, sinks, slopes, o, lse, scale, softcap, Sq, Sk, H, HQ,
+    D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
+    CAPPED: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """o and lse of BM queries of one head; of causal ones the last, which see most, go first."""
+    LOG2E: tl.constexpr = 1.4426950408889634
+    SLOPED: tl.constexpr = slopes is not None
+    pid = tl.program_id(0).to(tl.int64)
+    NM = (Sq + BM - 1) // BM
+    o_m = (NM - 1 - (pid % NM)).to(tl.int32) * BM + tl.arange(0, BM)
+    i_h = (pid // NM) % HQ
+    i_b = pid // NM // HQ
+    p_k = (i_b * Sk * H + i_h // (HQ // H)) * D
+    p_v = (i_b * Sk * H + i_h // (HQ // H)) * DV
+    o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)
+    m_m = o_m < Sq
+    p_m = (i_b * Sq + o_m) * HQ + i_h
+    b_q = tl.load(q + p_m[:, None] * D + o_d[None, :], mask=m_m[:, None] & (o_d < D)[None, :], other=0.0)
+    b_first, b_end, start, stop, whole, whole_stop = seen_by(first, end, i_b * Sq, o_m, Sq, BN)
+    b_own, b_slope = o_m, 0.0
+    if SLOPED:
+        b_own = tl.load(own + i_b * Sq + o_m, mask=m_m, other=0)
+        b_slope = tl.load(slopes + i_h) * LOG2E
+
+    b_o = tl.zeros([BM, BV], dtype=tl.float32)
+    b_l = tl.zeros([BM], dtype=tl.float32)
+    b_m = tl.full([BM], float("-inf"), dtype=tl.float32)
+    for at in range(start, stop - (whole_stop - whole), BN):
+        n = at + tl.where(at >= whole, whole_stop - whole, 0)
+        b_o, b_l, b_m = attend(
+            b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap, Sk, H,
+            D, DV, BD, BV, BN, CAPPED, SLOPED, False, PRECISION,
+        )  # fmt: skip
+    for at in range(0, whole_stop - whole, BN):
+        n = whole + at
+        b_o, b_l, b_m = attend(
+            b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap, Sk, H,
+            D, DV, BD, BV, BN, CAPPED, SLOPED, True, PRECISION,
+        )  # fmt: skip
+
+    if sinks is not None:
+        b_o, b_l, b_m = with_sink(b_o, b_l, b_m, tl.load(sinks + i_h) * LOG2E)
+    b_o, b_lse = settled(b_o, b_l, b_m)
+    tl.store(o + p_m[:, None] * DV + o_v[None, :], b_o.to(o.dtype.element_ty), mask=m_m[:, None] & (o_v < DV)[None, :])
+    if lse is not None:
+        tl.store(lse + p_m, b_lse, mask=m_m)

@@ -1,0 +1,75 @@
+"""Attention of a few queries over many keys: tiles, splits of the keys, launches of each split and of their sum."""
+
+from ._contract import F32, Launch, Port, ceil_div
+from ._tiles import by_dtype, padded, precision, whole
+
+SCRATCH = {
+    "o_parts": Port("SPLITS B Sq HQ DV", F32, doc="the output over each split of the keys"),
+    "lse_parts": Port("SPLITS B Sq HQ", F32, doc="its log-sum-exp"),
+}
+PROGRAMS = 132
+"""Splits are made until so many programs run for one sequence: what the smallest batch needs to fill a GPU, and the
+same for every batch, so that a sequence's bits do not depend on the others."""
+KEYS = 256
+"""The fewest keys that are worth a program of their own."""
+
+
+def splits(keys, programs, fewest=KEYS):
+    """programs: of one sequence without splits. fewest: keys of a split."""
+    return max(1, min(ceil_div(PROGRAMS, max(1, programs)), ceil_div(keys, fewest)))
+
+
+def decode_configs(keys, axes):
+    """keys: how many there are at most."""
+    shared = {"SPLITS": splits(keys, axes["H"]), "BN_F32": 32, "num_stages_F32": 1}
+    return [{"BN": BN, "num_warps": 4, "num_stages": stages, **shared} for BN, stages in ((64, 3), (64, 2), (128, 2))]
+
+
+def decode_launches(
+    q, k, v, table, first, end, own, sinks, slopes, o, lse, o_parts, lse_parts, Sk, PAGE, scale, softcap, config,
+    ropes=(None, None),
+):  # fmt: skip
+    """k, v [B, Sk, H, *], or [PAGES, PAGE, H, *] with the pages of each sequence in table. One split writes the result.
+    ropes: what widens q and k, the same for all key heads. v None: the values are the keys."""
+    from ..kernels.flash_decode import flash_decode_kernel
+
+    (B, Sq, HQ, D), (H, DV), N = q.shape, (k if v is None else v).shape[2:], config["SPLITS"]
+    DR = 0 if ropes[0] is None else ropes[0].shape[-1]
+    group = Sq * (HQ // H)
+    BM = min(32 if q.dtype.itemsize == 4 else 64, padded(group))
+    parts = (o_parts, lse_parts) if N > 1 else (o, lse)
+    split = Launch(
+        flash_decode_kernel,
+        grid=(N * B * H * ceil_div(group, BM),),
+        args=dict(
+            q=q, q_rope=ropes[0], k=k, k_rope=ropes[1], v=v, table=table, first=first, end=end, own=own, sinks=sinks,
+            slopes=slopes, o=parts[0], lse=parts[1], scale=scale, softcap=float(softcap), Sq=Sq, Sk=Sk,
+            NP=0 if table is None else table.shape[1], PAGE=PAGE, H=H, HQ=HQ, NB=B,
+        ),
+        constexprs=dict(
+            D=D, DR=DR, DV=DV, BD=whole(D, q.dtype), BR=whole(max(DR, 1), q.dtype), BV=whole(DV, q.dtype), BM=BM,
+            BN=by_dtype(config, "BN", q.dtype), SPLITS=N, CAPPED=bool(softcap), SAME=v is None,
+            ALIKE=(HQ // H) % BM == 0, PRECISION=precision(q.dtype),
+        ),
+        num_warps=config["num_warps"],
+        num_stages=by_dtype(config, "num_stages", q.dtype),
+    )  # fmt: skip
+    return [split] if N == 1 else [split, combine(o_parts, lse_parts, sinks, o, lse, N)]
+
+
+def combine(o_parts, lse_parts, sinks, o, lse, splits):
+    from ..kernels.flash_decode import combine_splits_kernel
+
+    _, B, Sq, HQ, DV = o_parts.shape
+    BV = padded(DV)
+    BR = max(1, 1024 // BV)
+    return Launch(
+        combine_splits_kernel,
+        grid=(ceil_div(B * Sq * HQ, BR),),
+        args=dict(
+            o_parts=o_parts, lse_parts=lse_parts, sinks=sinks, o=o, lse=lse, rows=B * Sq * HQ, HQ=HQ,
+        ),
+        constexprs=dict(DV=DV, BV=BV, BR=BR, SPLITS=splits),
+        num_warps=4,
+        num_stages=1,
+    )  # fmt: skip

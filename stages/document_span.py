@@ -1,0 +1,49 @@
+"""Which keys each query sees where sequences lie one after another: those of its own sequence, and of them as key_span.
+
+q_ends and k_ends say where each sequence ends among the queries and among the keys (cu_seqlens without its first 0).
+The last query of a sequence stands at its last key; a query past the last sequence sees no key.
+"""
+
+import torch
+
+from ._contract import INT, Contract, Launcher, Port
+from .key_span import PARAMS, SPANS, configs, limits, span_launch
+
+CONTRACT = Contract(
+    inputs={
+        "q": Port("B Sq HQ D", doc="for its shape"),
+        "k": Port("B Sk H D", doc="for its shape"),
+        "q_ends": Port("ND", INT, unit="index/row_end", where="row_ends(Sq)"),
+        "k_ends": Port("ND", INT, unit="index/row_end", where="row_ends(Sk)"),
+    },
+    outputs=SPANS,
+    params=PARAMS,
+    flops="4 * B * Sq * ND",
+)
+
+
+def reference(q, k, q_ends, k_ends, *, causal, window, prefix_lm):
+    """q [B, Sq, HQ, D], k [B, Sk, H, D], q_ends, k_ends [ND]; all that comes out [B, Sq]."""
+    (B, Sq), Sk = q.shape[:2], k.shape[1]
+    i = torch.arange(Sq, device=q.device)
+    n = (q_ends.long() <= i[:, None]).sum(-1)
+    there, none = n < len(q_ends), torch.zeros(1, dtype=torch.int64, device=q.device)
+    starts, k_ends, q_ends = (
+        torch.cat(pair) for pair in ((none, k_ends.long()), (k_ends.long(), none), (q_ends, none))
+    )
+    start = torch.where(there, starts[n].clamp(max=Sk), Sk)
+    stop = torch.where(there, k_ends[n].clamp(max=Sk), Sk)
+    own = i + k_ends[n] - q_ends[n]
+    first, end = limits(own, start, causal, window, prefix_lm, stop)
+    return {name: x.int().expand(B, Sq) for name, x in {"first": first, "end": end, "own": own}.items()}
+
+
+def launch(q, k, q_ends, k_ends, first, end, own, *, causal, window, prefix_lm, seqs, config):
+    from ..kernels.key_span import document_span_kernel
+
+    (B, Sq), Sk = q.shape[:2], k.shape[1]
+    args = dict(q_ends=q_ends, k_ends=k_ends, Sq=Sq, Sk=Sk, N=q_ends.shape[0])
+    return [span_launch(document_span_kernel, args, B, Sq, first, end, own, causal, window, prefix_lm, config)]
+
+
+LAUNCHERS = [Launcher("triton", launch, configs)]

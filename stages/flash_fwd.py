@@ -1,0 +1,143 @@
+"""Softmax attention of each query over the keys that it sees, without the matrix of its weights.
+
+    s_ij = scale <q_i, k_j>,  softcap tanh(s / softcap) where there is a softcap,  + slope (j - own_i) with slopes
+    o_i = sum over j of p_ij v_j,    p_ij = exp(s_ij - lse_i),    lse_i = log(sum over j of exp(s_ij), + exp(sink))
+
+over the keys first_i <= j < end_i. A query that sees none has o = 0, lse = -inf (its sink, where there is one), and
+gives and takes no gradient. Query head h reads key head h // (HQ / H). What a key or a value outside of a query's span
+holds, nan too, never reaches that query.
+"""
+
+import torch
+
+from ._attention import grouped, largest, scores, seen, sum_over_keys
+from ._contract import F32, INT, Contract, Launch, Launcher, Port, ceil_div
+from ._flash import bwd_configs, bwd_launches, flash_limits, fwd_configs
+from ._head_sums import PARTS
+from ._tiles import by_dtype, precision, whole
+
+CONTRACT = Contract(
+    inputs={
+        "q": Port("B Sq HQ D"),
+        "k": Port("B Sk H D"),
+        "v": Port("B Sk H DV"),
+        "first": Port("B Sq", INT, unit="index/first_key"),
+        "end": Port("B Sq", INT, unit="index/end_key"),
+        "own": Port("B Sq", INT, unit="index/own_key", doc="what slopes count from"),
+        "sinks": Port("HQ", F32, optional=True, doc="a score without a value, which every query sees"),
+        "slopes": Port("HQ", F32, optional=True, doc="added per key of distance"),
+    },
+    outputs={"o": Port("B Sq HQ DV"), "lse": Port("B Sq HQ", F32, unit="lse/ln")},
+    params={"scale": None, "softcap": 0},
+    requires=("HQ % H == 0",),
+    flops="2 * B * Sq * Sk * HQ * (D + DV)",
+)
+
+
+def reference(q, k, v, first, end, own, sinks, slopes, *, scale, softcap):
+    """q [B, Sq, HQ, D], k [B, Sk, H, D], v [B, Sk, H, DV], first, end, own [B, Sq], sinks, slopes [HQ]."""
+    Sk, H = k.shape[1:3]
+    keep, q = seen(first, end, Sk), grouped(q, H)
+    s = torch.where(keep, scores(q, k, own, slopes, scale, softcap)[0], -torch.inf)
+    m = largest(s)
+    sink = None if sinks is None else sinks.view(q.shape[2:4])[:, :, None, None]
+    if sink is not None:
+        m = torch.maximum(m, sink.detach())
+    weights = torch.exp(s - m)
+    total = weights.sum(-1, keepdim=True)
+    if sink is not None:
+        total = total + torch.exp(sink - m)
+    none = total == 0
+    total = torch.where(none, 1.0, total)
+    o = sum_over_keys(weights, keep, v) / by_query(total)
+    lse = torch.where(none, -torch.inf, m + torch.log(total))
+    return {"o": o.flatten(2, 3), "lse": by_query(lse).flatten(2, 3)[..., 0]}
+
+
+def by_query(x):
+    """[B, H, G, Sq, 1] as [B, Sq, H, G, 1]."""
+    return x.permute(0, 3, 1, 2, 4)
+
+
+def vjp(d_o, d_lse, q, k, v, first, end, own, sinks, slopes, o, lse, *, needs, scale, softcap):
+    """With p = exp(s - lse) and delta = <o, do> - d_lse:
+
+        dv = p^T do    ds = p (do v^T - delta), times 1 - tanh^2 under a softcap    dq = scale ds k    dk = scale ds^T q
+        dsink = - sum over the queries of exp(sink - lse) delta
+
+    The kernels take slopes for constants and give no gradient by them.
+    """
+    H, keep = k.shape[2], seen(first, end, k.shape[1])
+    q, delta = grouped(q, H), torch.zeros_like(lse)
+    s, t = scores(q, k, own, slopes, scale, softcap)
+    rows = grouped(lse, H).permute(0, 2, 3, 1)[..., None]
+    p = torch.exp(torch.where(keep, s - rows, -torch.inf))
+    grads, dp = {"v": torch.zeros_like(v)}, 0.0
+    if d_o is not None:
+        delta = (o * d_o).sum(-1)
+        d_o = grouped(d_o, H)
+        grads["v"] = torch.einsum("bhgij,bihgd->bjhd", p, d_o)
+        dp = torch.einsum("bihgd,bjhd->bhgij", d_o, v)
+    if d_lse is not None:
+        delta = delta - d_lse
+    ds = p * (dp - grouped(delta, H).permute(0, 2, 3, 1)[..., None])
+    ds = torch.where(keep, ds, 0.0)
+    if slopes is not None and "slopes" in needs:
+        distance = torch.arange(k.shape[1], device=k.device) - own[..., None]
+        grads["slopes"] = torch.einsum("bhgij,bij->hg", ds, distance.to(ds.dtype)).flatten()
+    ds = ds if t is None else torch.where(keep, ds * (1 - t * t), 0.0)
+    grads["q"] = scale * sum_over_keys(ds, keep, k).flatten(2, 3)
+    grads["k"] = scale * torch.einsum("bhgij,bihgd->bjhd", ds, q)
+    if sinks is not None:
+        grads["sinks"] = -(torch.exp(sinks - lse) * delta).sum((0, 1))
+    return {name: x for name, x in grads.items() if name in needs}
+
+
+def launch(q, k, v, first, end, own, sinks, slopes, o, lse, *, scale, softcap, seqs, config):
+    from ..kernels.flash_fwd import flash_fwd_kernel
+
+    (B, Sq, HQ, D), (Sk, H, DV) = q.shape, v.shape[1:]
+    BM, BN = by_dtype(config, "BM", q.dtype), by_dtype(config, "BN", q.dtype)
+    return [
+        Launch(
+            flash_fwd_kernel,
+            grid=(B * HQ * ceil_div(Sq, BM),),
+            args=dict(
+                q=q, k=k, v=v, first=first, end=end, own=own, sinks=sinks, slopes=slopes, o=o, lse=lse, scale=scale,
+                softcap=float(softcap), Sq=Sq, Sk=Sk, H=H, HQ=HQ,
+            ),
+            constexprs=dict(
+                D=D, DV=DV, BD=whole(D, q.dtype), BV=whole(DV, q.dtype), BM=BM, BN=BN, CAPPED=bool(softcap),
+                PRECISION=precision(q.dtype),
+            ),
+            num_warps=config["num_warps"],
+            num_stages=by_dtype(config, "num_stages", q.dtype),
+        )
+    ]  # fmt: skip
+
+
+SCRATCH = {
+    "delta": Port("B Sq HQ", F32, doc="<o, do> - d_lse"),
+    "terms": Port("B Sq HQ", F32, doc="each query's share of the sinks' gradient"),
+    "parts": Port("P HQ", F32, doc="sums of every P-th block of them"),
+}
+
+
+def vjp_configs(axes, device):
+    sums = {"P": PARTS, "BT": 32, "BH": 32}
+    return [{**each, **sums} for each in bwd_configs(axes, device)]
+
+
+def vjp_launch(
+    d_o, d_lse, q, k, v, first, end, own, sinks, slopes, o, lse, d_q, d_k, d_v, d_sinks, delta, terms, parts,
+    *, scale, softcap, seqs, config,
+):  # fmt: skip
+    given = dict(
+        q=q, k=k, v=v, first=first, end=end, own=own, slopes=slopes, d_o=d_o, lse=lse, delta=delta, scale=scale,
+        softcap=float(softcap),
+    )  # fmt: skip
+    return bwd_launches(given, d_lse, o, sinks, d_q, d_k, d_v, d_sinks, terms, parts, seqs, config)
+
+
+LAUNCHERS = [Launcher("triton", launch, fwd_configs, flash_limits)]
+VJP_LAUNCHERS = [Launcher("triton", vjp_launch, vjp_configs, flash_limits, SCRATCH)]

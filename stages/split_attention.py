@@ -1,0 +1,40 @@
+"""flash_fwd for a few queries over a long cache: the keys are split, and the query heads of a key head share each read.
+
+The number of splits follows from Sk and H alone, and where they lie from what a sequence's own queries see: its
+bits do not depend on the batch. One split writes the result; of several a second kernel makes it, in their order.
+"""
+
+from . import flash_fwd
+from ._contract import Launcher
+from ._decode import SCRATCH, decode_configs, decode_launches
+from ._flash import flash_limits
+
+CONTRACT = flash_fwd.CONTRACT
+
+
+def reference(q, k, v, first, end, own, sinks, slopes, *, scale, softcap):
+    """q [B, Sq, HQ, D], k [B, Sk, H, D], v [B, Sk, H, DV], first, end, own [B, Sq], sinks, slopes [HQ]."""
+    return flash_fwd.reference(q, k, v, first, end, own, sinks, slopes, scale=scale, softcap=softcap)
+
+
+def vjp(d_o, d_lse, q, k, v, first, end, own, sinks, slopes, o, lse, *, needs, scale, softcap):
+    """flash_fwd's."""
+    return flash_fwd.vjp(
+        d_o, d_lse, q, k, v, first, end, own, sinks, slopes, o, lse, needs=needs, scale=scale, softcap=softcap
+    )
+
+
+def configs(axes, device):
+    return decode_configs(axes["Sk"], axes)
+
+
+def launch(
+    q, k, v, first, end, own, sinks, slopes, o, lse, o_parts, lse_parts, *, scale, softcap, seqs, config
+):  # fmt: skip
+    return decode_launches(
+        q, k, v, None, first, end, own, sinks, slopes, o, lse, o_parts, lse_parts, k.shape[1], 1, scale, softcap, config
+    )
+
+
+LAUNCHERS = [Launcher("triton", launch, configs, flash_limits, SCRATCH)]
+VJP_LAUNCHERS = flash_fwd.VJP_LAUNCHERS

@@ -1,0 +1,50 @@
+"""Attention's kernels on a GPU: the sizes that people compare on, every mask, every width."""
+
+import pytest
+import torch
+from support.attention import BARE, MASKS, nan_leaves_no_trace
+from support.ops import check, inputs, op
+
+pytestmark = pytest.mark.gpu
+
+SHAPES = [(2, 32, 8, 1024, 128), (1, 64, 8, 4096, 128), (1, 32, 32, 512, 128), (1, 16, 1, 512, 128)]
+"""Batch, query heads, key heads, tokens, width."""
+
+
+def verified(name="flash", io=torch.bfloat16, absent=BARE, params=None, **sizes):
+    kernel = op(name, backend="triton")
+    result = check(kernel, inputs(kernel, io, device="cuda", absent=absent, **sizes), params=params, backward=True)
+    assert "reference" not in {row.backend for row in result.rows}
+    torch.cuda.empty_cache()
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_sizes_that_people_compare_on(shape):
+    B, HQ, H, S, D = shape
+    verified(B=B, HQ=HQ, H=H, Sq=S, Sk=S, D=D, DV=D)
+
+
+@pytest.mark.parametrize("io", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("mask", MASKS)
+def test_masks(mask, io):
+    verified(io=io, absent=(), params=MASKS[mask], B=2, HQ=4, H=2, Sq=300, Sk=400, D=64, DV=128)
+
+
+@pytest.mark.parametrize("D,DV", [(64, 64), (72, 72), (128, 64), (256, 256), (192, 128)])
+def test_widths(D, DV):
+    verified(B=1, HQ=4, H=1, Sq=333, Sk=501, D=D, DV=DV)
+
+
+@pytest.mark.parametrize("Sq,Sk", [(1, 700), (64, 0), (300, 100)])
+def test_lengths(Sq, Sk):
+    verified(B=2, HQ=8, H=2, Sq=Sq, Sk=Sk, D=128, DV=128)
+
+
+def test_sequences_one_after_another():
+    verified("flash_varlen", absent=(), B=1, HQ=4, H=2, Sq=700, Sk=900, ND=7, D=128, DV=128)
+
+
+def test_nan_that_no_query_may_see():
+    kernel = op("flash", backend="triton")
+    given = inputs(kernel, torch.bfloat16, device="cuda", absent=BARE, B=1, HQ=4, H=2, Sq=400, Sk=400, D=128, DV=128)
+    nan_leaves_no_trace("triton", given, dict(window=100), slice(0, 90), slice(200, 400))

@@ -1,0 +1,55 @@
+"""The kernels of attention in the interpreter, forward and backward: every mask and shape against the definition."""
+
+import pytest
+import torch
+from support.attention import BARE, LITTLE, MASKS, SHAPES, nan_leaves_no_trace, packed_is_alone, results
+from support.ops import check, inputs, op, same_bits
+
+FLASH = op("flash", backend="interpret")
+
+
+@pytest.mark.parametrize("mask", MASKS)
+def test_masks(mask):
+    check(FLASH, inputs(FLASH, Sq=40, Sk=70, absent=("sinks",), **LITTLE), params=MASKS[mask], backward=True)
+
+
+def test_sinks():
+    check(FLASH, inputs(FLASH, Sq=33, Sk=20, absent=("slopes",), **LITTLE), backward=True)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_shapes(shape):
+    check(FLASH, inputs(FLASH, B=1, absent=BARE, **SHAPES[shape]), backward=True)
+
+
+@pytest.mark.parametrize("empty", [dict(B=0), dict(Sq=0)], ids=str)
+def test_nothing(empty):
+    check(FLASH, inputs(FLASH, **{**LITTLE, "Sq": 5, "Sk": 6, **empty}), backward=True)
+
+
+def test_nan_that_no_query_may_see():
+    """M4: in the future, and before the window, inside of tiles and beside them."""
+    given = inputs(FLASH, Sq=80, Sk=80, absent=BARE, **LITTLE)
+    nan_leaves_no_trace("interpret", given, {}, slice(41, 80), slice(0, 41))
+    nan_leaves_no_trace("interpret", given, dict(window=5), slice(0, 10), slice(14, 80))
+
+
+def test_nan_that_a_query_sees_is_not_lost():
+    given = inputs(FLASH, Sq=40, Sk=40, absent=BARE, **LITTLE)
+    given["v"][:, 20, :, 3] = torch.inf
+    found = results("interpret", given)
+    assert found["o"][:, :20].isfinite().all() and not found["o"][:, 20:, :, 3].isfinite().any()
+
+
+def test_bits_do_not_depend_on_the_batch():
+    """X1, X4."""
+    given = inputs(FLASH, **{**LITTLE, "B": 2, "Sq": 40, "Sk": 50})
+    both = results("interpret", given)
+    alone = results(
+        "interpret", {name: x[1:] if name in ("q", "k", "v", "lengths") else x for name, x in given.items()}
+    )
+    assert all(same_bits(both[name][1:], alone[name]) for name in both)
+
+
+def test_sequences_one_after_another():
+    packed_is_alone("interpret")

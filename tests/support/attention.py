@@ -1,0 +1,129 @@
+"""Cases of attention that the tests of its references and of its kernels share."""
+
+import torch
+from support.one_stage import stage_op
+from support.ops import check, inputs, op, same_bits
+
+MASKS = {
+    "causal": {},
+    "all": dict(causal=0),
+    "window": dict(window=9),
+    "window of the past and all of the future": dict(causal=0, window=9),
+    "prefix": dict(prefix_lm=13),
+    "window and prefix": dict(window=20, prefix_lm=13),
+    "softcap": dict(softcap=2.5),
+}
+SHAPES = {
+    "grouped by 4": dict(HQ=4, H=1, D=64, DV=64, Sq=40, Sk=40),
+    "two groups": dict(HQ=4, H=2, D=128, DV=128, Sq=33, Sk=34),
+    "72 wide, values 40": dict(HQ=2, H=1, D=72, DV=40, Sq=33, Sk=70),
+    "values wider": dict(HQ=2, H=1, D=16, DV=80, Sq=20, Sk=50),
+    "one query": dict(HQ=4, H=2, D=64, DV=64, Sq=1, Sk=45),
+    "no key": dict(HQ=2, H=1, D=64, DV=64, Sq=5, Sk=0),
+    "queries that see nothing": dict(HQ=2, H=1, D=64, DV=64, Sq=50, Sk=20),
+}
+LITTLE = dict(B=1, HQ=2, H=1, D=16, DV=24)
+BARE = ("sinks", "slopes", "lengths")
+"""The optional inputs of flash."""
+
+
+def results(backend, given, params=None, cotangent=1.0, name="flash"):
+    """Outputs and gradients of an op by name."""
+    leaves = {name: given[name].detach().requires_grad_() for name in "qkv"}
+    found = op(name, backend=backend)(**{**given, **leaves, **(params or {})})
+    total = (found.o * cotangent).sum()
+    gradients = dict(zip(("d_q", "d_k", "d_v"), torch.autograd.grad(total, list(leaves.values()))))
+    return {"o": found.o.detach(), "lse": found.lse.detach(), **gradients}
+
+
+def nan_leaves_no_trace(backend, given, params, unseen, rows):
+    """nan in the keys and values ``unseen`` changes no bit of the queries ``rows`` that do not see them."""
+    cotangent = torch.zeros(given["q"].shape[1], device=given["q"].device, dtype=given["q"].dtype)
+    cotangent[rows] = 1.0
+    cotangent = cotangent[:, None, None]
+    clean = results(backend, given, params, cotangent)
+    dirty = {name: x.clone() if x is not None else None for name, x in given.items()}
+    for name in "kv":
+        dirty[name][:, unseen] = torch.nan
+    found = results(backend, dirty, params, cotangent)
+    for name in ("o", "lse", "d_q"):
+        assert same_bits(found[name][:, rows], clean[name][:, rows]), name
+    return clean, found
+
+
+def packed(backend, q_lengths, k_lengths, **sizes):
+    """(results of sequences one after another, three queries and two keys past the last; of each alone, joined)."""
+    ends = {name: torch.tensor(lengths).cumsum(0).int() for name, lengths in (("q", q_lengths), ("k", k_lengths))}
+    rows = dict(Sq=sum(q_lengths) + 3, Sk=sum(k_lengths) + 2, ND=len(q_lengths))
+    given = inputs(op("flash_varlen"), absent=BARE, **{**LITTLE, **sizes, **rows})
+    given |= {"q_ends": ends["q"], "k_ends": ends["k"]}
+    given["k"][:, sum(k_lengths) :] = torch.nan
+    given["v"][:, sum(k_lengths) :] = torch.nan
+    alone, q, k = [], 0, 0
+    for n, m in zip(q_lengths, k_lengths, strict=True):
+        parts = {"q": given["q"][:, q : q + n], "k": given["k"][:, k : k + m], "v": given["v"][:, k : k + m]}
+        alone.append(results(backend, parts))
+        q, k = q + n, k + m
+    joined = {name: torch.cat([each[name] for each in alone], 1) for name in alone[0]}
+    return results(backend, given, name="flash_varlen"), joined
+
+
+def packed_is_alone(backend):
+    """V1, V15, M4: sequences of separate query and key lengths, among them none and a query without a key."""
+    found, alone = packed(backend, (5, 0, 3, 1, 9), (7, 4, 0, 20, 6))
+    for name, right in alone.items():
+        n = right.shape[1]
+        torch.testing.assert_close(found[name][:, :n], right, rtol=3e-6, atol=3e-6)
+        rest = -torch.inf if name == "lse" else 0
+        assert (found[name][:, n:] == rest).all(), name
+    assert (found["o"][:, 5:8] == 0).all() and (found["lse"][:, 5:8] == -torch.inf).all()
+
+
+def merged_is_whole(backend, tmp_path):
+    """M1: attention over two parts of the keys, merged, is attention over all of them; two empties give (0, -inf), and
+    an empty one with nan in its output gives the other."""
+    merge = stage_op(tmp_path, "merge_states", backend=backend)
+    given = inputs(op("flash"), Sq=9, Sk=30, absent=BARE, **LITTLE)
+    whole = op("flash")(**given, causal=0)
+    parts = [op("flash")(**{**given, "k": given["k"][:, cut], "v": given["v"][:, cut]}, causal=0) for cut in CUTS]
+    (o_a, lse_a), (o_b, lse_b) = parts
+    found = merge(o_a=o_a, lse_a=lse_a, o_b=o_b, lse_b=lse_b)
+    torch.testing.assert_close(found.o, whole.o, rtol=3e-6, atol=3e-6)
+    torch.testing.assert_close(found.lse, whole.lse, rtol=3e-6, atol=3e-6)
+    empty = torch.full_like(lse_b, -torch.inf)
+    found = merge(o_a=o_a, lse_a=lse_a, o_b=torch.full_like(o_b, torch.nan), lse_b=empty)
+    assert same_bits(found.o, o_a)
+    torch.testing.assert_close(found.lse, lse_a)
+    found = merge(o_a=o_a, lse_a=empty, o_b=o_b, lse_b=empty)
+    assert (found.o == 0).all() and (found.lse == -torch.inf).all()
+    check(merge, {"o_a": o_a, "lse_a": lse_a, "o_b": o_b, "lse_b": lse_b}, backward=True)
+
+
+CUTS = (slice(0, 11), slice(11, None))
+
+
+def paged_is_contiguous(backend, **sizes):
+    """Any table of pages, shared prefixes and half full last pages; nan in unused pages and rows leaves no trace."""
+    paged, plain = op("paged_decode", backend=backend), op("flash_decode", backend=backend)
+    rows = dict(B=3, Sq=2, HQ=4, H=2, D=16, DV=24, PAGES=12, PAGE=16, NP=3) | sizes
+    given = inputs(paged, absent=("sinks", "slopes"), **rows)
+    given["pages"] = torch.tensor([[4, 7, 1], [4, 0, -1], [9, 99, 99]], dtype=torch.int32)
+    given["lengths"] = lengths = torch.tensor([48, 21, 5], dtype=torch.int32)
+    used = [(4, 16), (7, 16), (1, 16), (0, 5), (9, 5)]
+    cache = {name: torch.full_like(given[name], torch.nan) for name in "kv"}
+    for page, count in used:
+        for name in "kv":
+            cache[name][page, :count] = given[name][page, :count]
+    found = paged(**{**given, **cache})
+    for b, n in enumerate(lengths.tolist()):
+        order = given["pages"][b, : -(-n // 16)].long()
+        k, v = (given[name][order].flatten(0, 1)[None, :n] for name in "kv")
+        right = plain(q=given["q"][b : b + 1], k=k, v=v)
+        torch.testing.assert_close(found.o[b : b + 1], right.o, rtol=3e-6, atol=3e-6)
+        torch.testing.assert_close(found.lse[b : b + 1], right.lse, rtol=3e-6, atol=3e-6)
+
+
+def latent(name, backend="reference", io=torch.float32, **sizes):
+    """An op over a latent and inputs for it."""
+    found = op(name, backend=backend)
+    return found, inputs(found, io, **(dict(B=2, Sq=3, Sk=40, HQ=4, DN=16, DR=8, DC=48, DV=24) | sizes))

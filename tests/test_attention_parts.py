@@ -1,0 +1,37 @@
+"""Partial results merged, caches in splits and pages, and attention over a latent, by their references."""
+
+import pytest
+import torch
+from support.attention import latent, merged_is_whole, paged_is_contiguous
+from support.ops import check, inputs, op
+
+
+def test_merging(tmp_path):
+    merged_is_whole("reference", tmp_path)
+
+
+def test_pages():
+    paged_is_contiguous("reference")
+
+
+@pytest.mark.parametrize("io", [torch.float32, torch.bfloat16], ids=str)
+def test_decode(io):
+    decode = op("flash_decode")
+    sizes = dict(B=2, Sq=2, Sk=50, HQ=4, H=1, D=24, DV=40)
+    check(decode, inputs(decode, io, absent=("sinks",), **sizes), params=dict(window=17), backward=True)
+    paged = op("paged_decode")
+    sizes = dict(B=2, Sq=2, HQ=4, H=2, D=24, DV=40, PAGES=5, PAGE=16, NP=3)
+    check(paged, inputs(paged, io, absent=("sinks",), **sizes), params=dict(prefix_lm=2), backward=True)
+
+
+@pytest.mark.parametrize("io", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["mla_naive", "mla_absorbed"])
+def test_latent(name, io):
+    check(*latent(name, io=io), backward=True)
+
+
+def test_absorbed_is_naive():
+    naive, given = latent("mla_naive", io=torch.float64)
+    absorbed, _ = latent("mla_absorbed")
+    for a, b in zip(naive(**given, window=9), absorbed(**given, window=9)):
+        torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)

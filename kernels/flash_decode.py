@@ -62,23 +62,23 @@ def attend_rows(
 
 
 @triton.jit
-def split_range(start, stop, whole, whole_stop, i_s, SPLITS: tl.constexpr, BN: tl.constexpr):
+def split_range(start, stop, whole, whole_stop, i_s, splits, BN: tl.constexpr):
     """The part of the tiles from start to stop that is split i_s's, and of those that are seen whole."""
-    per = ((stop - start) // BN + SPLITS - 1) // SPLITS * BN
+    per = ((stop - start) // BN + splits - 1) // splits * BN
     low = start + i_s * per
     high = tl.minimum(low + per, stop)
     w_low = tl.minimum(tl.maximum(whole, low), high)
     return low, high, w_low, tl.maximum(tl.minimum(whole_stop, high), w_low)
 
 
-@triton.jit(do_not_specialize=["scale", "softcap", "Sq", "Sk", "NP", "PAGE", "H", "HQ", "NB"])
+@triton.jit(do_not_specialize=["scale", "softcap", "Sq", "Sk", "NP", "PAGE", "H", "HQ", "NB", "splits"])
 def flash_decode_kernel(
     q, q_rope, k, k_rope, v, table, first, end, own, sinks, slopes, o, lse, scale, softcap, Sq, Sk, NP, PAGE, H, HQ, NB,
-    D: tl.constexpr, DR: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BR: tl.constexpr, BV: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, SPLITS: tl.constexpr, CAPPED: tl.constexpr, SAME: tl.constexpr,
+    splits, D: tl.constexpr, DR: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BR: tl.constexpr, BV: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, ONE: tl.constexpr, CAPPED: tl.constexpr, SAME: tl.constexpr,
     ALIKE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """o and lse [SPLITS, NB, Sq, HQ] of one split, for BM rows of one key head: its query heads at each query. Of one
+    """o and lse [splits, NB, Sq, HQ] of one split, for BM rows of one key head: its query heads at each query. Of ONE
     split that is the result, of several not yet with the sinks. q_rope and k_rope, which all heads share,
     widen queries and keys."""
     LOG2E: tl.constexpr = 1.4426950408889634
@@ -109,7 +109,7 @@ def flash_decode_kernel(
         b_slope = tl.load(slopes + o_h, mask=m_r, other=0.0) * LOG2E
     n_first = tl.min(tl.where(m_r, b_first, 2147418112), axis=0)
     start, stop, whole, whole_stop = tiles_seen(b_first, b_end, m_r, BN)
-    start, stop, whole, whole_stop = split_range(start, stop, whole, whole_stop, i_s.to(tl.int32), SPLITS, BN)
+    start, stop, whole, whole_stop = split_range(start, stop, whole, whole_stop, i_s.to(tl.int32), splits, BN)
     b_o = tl.zeros([BM, BV], dtype=tl.float32)
     b_l = tl.zeros([BM], dtype=tl.float32)
     b_m = tl.full([BM], float("-inf"), dtype=tl.float32)
@@ -125,7 +125,7 @@ def flash_decode_kernel(
             b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, table, i_b, i_hk, n, n_first, scale,
             softcap, Sk, NP, PAGE, H, D, DR, DV, BD, BR, BV, BN, CAPPED, SLOPED, SAME, ALIKE, True, PRECISION,
         )  # fmt: skip
-    if SPLITS == 1:
+    if ONE:
         if sinks is not None:
             b_o, b_l, b_m = with_sink(b_o, b_l, b_m, tl.load(sinks + o_h, mask=m_r, other=0.0) * LOG2E)
     b_o, b_lse = settled(b_o, b_l, b_m)
@@ -136,10 +136,9 @@ def flash_decode_kernel(
         tl.store(lse + p_o, b_lse, mask=m_r)
 
 
-@triton.jit(do_not_specialize=["rows", "HQ"])
+@triton.jit(do_not_specialize=["rows", "HQ", "splits"])
 def combine_splits_kernel(
-    o_parts, lse_parts, sinks, o, lse, rows, HQ, DV: tl.constexpr, BV: tl.constexpr, BR: tl.constexpr,
-    SPLITS: tl.constexpr,
+    o_parts, lse_parts, sinks, o, lse, rows, HQ, splits, DV: tl.constexpr, BV: tl.constexpr, BR: tl.constexpr,
 ):  # fmt: skip
     """o and lse of BR rows [B, Sq, HQ], over all splits in their order and the sinks."""
     LOG2E: tl.constexpr = 1.4426950408889634
@@ -151,7 +150,7 @@ def combine_splits_kernel(
     b_l = tl.zeros([BR], dtype=tl.float32)
     b_m = tl.full([BR], float("-inf"), dtype=tl.float32)
     p_r = o_r
-    for _ in range(SPLITS):
+    for _ in range(splits):
         b_part = tl.load(lse_parts + p_r, mask=m_r, other=float("-inf")) * LOG2E
         b_new = tl.maximum(b_m, b_part)
         b_base = tl.where(b_new == float("-inf"), 0.0, b_new)

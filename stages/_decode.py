@@ -44,11 +44,11 @@ def decode_launches(
         args=dict(
             q=q, q_rope=ropes[0], k=k, k_rope=ropes[1], v=v, table=table, first=first, end=end, own=own, sinks=sinks,
             slopes=slopes, o=parts[0], lse=parts[1], scale=scale, softcap=float(softcap), Sq=Sq, Sk=Sk,
-            NP=0 if table is None else table.shape[1], PAGE=PAGE, H=H, HQ=HQ, NB=B,
+            NP=0 if table is None else table.shape[1], PAGE=PAGE, H=H, HQ=HQ, NB=B, splits=N,
         ),
         constexprs=dict(
             D=D, DR=DR, DV=DV, BD=whole(D, q.dtype), BR=whole(max(DR, 1), q.dtype), BV=whole(DV, q.dtype), BM=BM,
-            BN=by_dtype(config, "BN", q.dtype), SPLITS=N, CAPPED=bool(softcap), SAME=v is None,
+            BN=by_dtype(config, "BN", q.dtype), ONE=N == 1, CAPPED=bool(softcap), SAME=v is None,
             ALIKE=(HQ // H) % BM == 0, PRECISION=precision(q.dtype),
         ),
         num_warps=config["num_warps"],
@@ -67,9 +67,9 @@ def combine(o_parts, lse_parts, sinks, o, lse, splits):
         combine_splits_kernel,
         grid=(ceil_div(B * Sq * HQ, BR),),
         args=dict(
-            o_parts=o_parts, lse_parts=lse_parts, sinks=sinks, o=o, lse=lse, rows=B * Sq * HQ, HQ=HQ,
+            o_parts=o_parts, lse_parts=lse_parts, sinks=sinks, o=o, lse=lse, rows=B * Sq * HQ, HQ=HQ, splits=splits,
         ),
-        constexprs=dict(DV=DV, BV=BV, BR=BR, SPLITS=splits),
+        constexprs=dict(DV=DV, BV=BV, BR=BR),
         num_warps=4,
         num_stages=1,
     )  # fmt: skip

@@ -2,13 +2,14 @@
 
 import pytest
 import torch
-from support.one_stage import STAGES
+from support.one_stage import ATTENTION, STAGES
 from support.ops import OPS, check, inputs, op
 
 from chunkwise.runner.compiling.meta_launches import FORMS, meta_launches
 
 AXES = dict(B=2, T=100, H=2, HV=4, K=64, V=64, C=64, SLOTS=6, W=4, D=64, DI=64, NS=64, RANKS=3, LANES=2)
-LONGER = dict(B=3, T=1000, H=16, HV=48, SLOTS=40)
+AXES |= ATTENTION | dict(HQ=64, Sq=70, Sk=600, NP=75)
+LONGER = dict(B=3, T=1000, H=16, HV=48, SLOTS=40, HQ=128, Sq=1900, Sk=1700, PAGES=400, NP=220)
 
 
 def launchers(stage):
@@ -37,7 +38,7 @@ def test_c9_lengths_and_counts_compile_nothing_anew(name, form):
         numbers = {each for each, x in launch.args.items() if isinstance(x, (int, float))}
         frozen = {each.name for each in kernel.params if each.do_not_specialize}
         assert numbers <= frozen, f"{kernel.__name__} specialises on {sorted(numbers - frozen)}"
-        assert not {"B", "T", "N", "NT", "H", "HV"} & set(launch.constexprs)
+        assert not {"B", "T", "N", "NT", "H", "HV", "HQ", "Sq", "Sk"} & set(launch.constexprs)
     assert found or not STAGES[name].launchers
 
 

@@ -70,7 +70,7 @@ doctor: $(READY) ## Say what this machine has, and what is known to be wrong wit
 	@$(CHUNKWISE) doctor $(ARGS)
 
 test: $(READY) ## Run the tests, skips with their reasons
-	@$(PY) -m pytest -n 2 -rs $(ARGS)
+	@$(PY) -m pytest -n 2 --dist worksteal -rs $(ARGS)
 
 gpu-test: $(READY) ## Run the tests that need a GPU
 	@$(PY) -m pytest -m gpu --require-gpu -rs $(ARGS)

@@ -198,5 +198,6 @@ def test_without_a_venv_the_python_on_path_runs(checkout):
 
 def test_ci_lints_and_tests_and_fails_without_tests(checkout):
     assert checkout.run("bash", ".ci/run")[0] == 0
-    assert [call[1:-1] for call in checkout.calls[2:]] == [["ruff", "check", "."], ["pytest", "-n", "2", "-rs"]]
+    tests = ["pytest", "-n", "2", "--dist", "worksteal", "-rs"]
+    assert [call[1:-1] for call in checkout.calls[2:]] == [["ruff", "check", "."], tests]
     assert checkout.run("bash", ".ci/run", PYTEST_EXIT="5")[0] != 0

@@ -7,7 +7,7 @@ from support.ops import RAGGED, check
 
 from chunkwise.runner.expression import evaluate_number, parse_expression
 
-SIZES = dict(B=2, T=37, H=2, HV=4, K=24, V=40, SLOTS=9, W=4, D=24, DI=40, NS=24, RANKS=3, LANES=2, N=2) | ATTENTION
+SIZES = dict(B=2, T=37, H=1, HV=2, K=24, V=40, SLOTS=9, W=4, D=24, DI=40, NS=24, RANKS=3, LANES=2, N=2) | ATTENTION
 PACKED = SIZES | dict(B=1, T=sum(RAGGED) + 5)
 ABSENT = [(name, absent) for name in BY_TOKEN for absent in [(), *((port,) for port in optional_inputs(name))]]
 

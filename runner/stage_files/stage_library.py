@@ -15,7 +15,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from traceback import walk_tb
@@ -172,16 +172,21 @@ def broken_entry_point(point: EntryPoint, reason: str) -> Diagnostic:
 
 def load_stage(candidate: Candidate) -> tuple[Stage | None, list[Diagnostic]]:
     """The stage of a file, or what is wrong with it."""
-    source = StageSource(candidate.file)
     try:
         module = importlib.import_module(candidate.module)
     except (Exception, SystemExit) as error:  # a stage file is code: anything may be raised
-        return None, [import_error(candidate, source, error)]
-    if errors := stage_errors(candidate.file.stem, module, source):
+        return None, [import_error(candidate, error)]
+    return stage_of(module, candidate.file)
+
+
+@cache
+def stage_of(module: types.ModuleType, file: Path) -> tuple[Stage | None, list[Diagnostic]]:
+    """Held against its contract once: Python, too, keeps what it has imported."""
+    if errors := stage_errors(file.stem, module, StageSource(file)):
         return None, errors
     stage = Stage(
-        name=candidate.file.stem,
-        file=str(candidate.file),
+        name=file.stem,
+        file=str(file),
         doc=first_paragraph(module.__doc__),
         contract=module.CONTRACT,
         reference=module.reference,
@@ -194,9 +199,9 @@ def load_stage(candidate: Candidate) -> tuple[Stage | None, list[Diagnostic]]:
     return stage, []
 
 
-def import_error(candidate: Candidate, source: StageSource, error: BaseException) -> Diagnostic:
+def import_error(candidate: Candidate, error: BaseException) -> Diagnostic:
     """What stopped the import, at the line of the stage file that led there."""
-    own = str(candidate.file)
+    source, own = StageSource(candidate.file), str(candidate.file)
     lines = [number for frame, number in walk_tb(error.__traceback__) if frame.f_code.co_filename == own]
     mark = source.line(lines[-1] if lines else 1)
     reason = str(error)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from support.ops import inputs, op, same_bits
 
-SIZES = dict(T=19, H=1, HV=2, K=16, V=12)
+SIZES = dict(T=19, H=1, HV=1, K=16, V=12)
 STEPS = ["gla_step", "lightning_step", "kda_step", "mamba2_step", "gla_serial"]
 BATCHED = ["gated_delta", "simple_gla", "retention", "mamba2", *STEPS]
 
@@ -26,7 +26,7 @@ def test_x1_batches_of_1_4_and_8(name):
 @pytest.mark.parametrize("name", BATCHED)
 def test_x4_other_samples_change(name):
     kernel = op(name, 16, "interpret")
-    given, others = inputs(kernel, B=4, **SIZES), inputs(kernel, B=4, seed=1, **SIZES)
+    given, others = inputs(kernel, B=2, **SIZES), inputs(kernel, B=2, seed=1, **SIZES)
     mixed = {n: torch.cat([given[n][:1], others[n][1:]]) if n in batched(kernel, given) else given[n] for n in given}
     one, two = kernel(**given), kernel(**mixed)
     assert same_bits(one.o[:1], two.o[:1]) and same_bits(one.final_state[:1], two.final_state[:1])

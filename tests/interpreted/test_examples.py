@@ -10,7 +10,7 @@ from chunkwise.runner.main import main
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 OWN = EXAMPLES / "own_stage"
 REAL = EXAMPLES / "qwen3_next" / "gdn_layer.safetensors"
-SMALL = "B=1,T=70,H=1,HV=2,K=16,V=24"
+SMALL = "B=1,T=70,H=1,HV=1,K=16,V=24"
 
 
 def verified(capsys, *argv):

@@ -7,12 +7,16 @@ from support.ops import check
 KERNELS = [name for name, stage in STAGES.items() if stage.launchers]
 SEQLENS = (0, 17, 1, 0)
 PLAIN = dict(B=2, T=19, H=1, HV=2, K=24, V=20, SLOTS=5, W=3, D=24, DI=40, NS=24, RANKS=3, LANES=2, N=2) | ATTENTION
-PACKED = PLAIN | dict(B=1, T=sum(SEQLENS) + 5)
+PACKED = PLAIN | dict(B=1)
+
+
+def chunked(name):
+    return bool({"C", "NT"} & set(STAGES[name].axis_names))
 
 
 def chunk_lengths(name):
     """For a stage that has no chunks a few tokens are enough."""
-    return (32, 64, 128) if {"C", "NT"} & set(STAGES[name].axis_names) else (8,)
+    return (32, 64, 128) if chunked(name) else (8,)
 
 
 def verified(tmp_path, name, absent, seqlens, sizes, C):
@@ -25,12 +29,13 @@ def verified(tmp_path, name, absent, seqlens, sizes, C):
 
 @pytest.mark.parametrize("name,absent", [(name, (port,)) for name in KERNELS for port in optional_inputs(name)])
 def test_absent_inputs(tmp_path, name, absent):
-    verified(tmp_path, name, absent, SEQLENS, PACKED, 16)
+    lengths = SEQLENS if chunked(name) else (0, 4, 1, 0)
+    verified(tmp_path, name, absent, lengths, PACKED | dict(T=sum(lengths) + 5), 16)
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_absent_altogether(tmp_path, name):
-    verified(tmp_path, name, tuple(optional_inputs(name)), None, PLAIN, 16)
+    verified(tmp_path, name, tuple(optional_inputs(name)), None, PLAIN if chunked(name) else PLAIN | dict(T=6), 16)
 
 
 @pytest.mark.parametrize("name,C", [(name, C) for name in KERNELS for C in chunk_lengths(name)])

@@ -75,9 +75,6 @@ class Reading:
     numbers: Mapping[str, float]
     device: torch.device
 
-    def number(self, value: float) -> Array:
-        return Array(torch.tensor(float(value), dtype=DTYPE, device=self.device), ())
-
     def value(self, node: Node) -> Value:
         match node:
             case Number(value=value):
@@ -132,8 +129,6 @@ class Reading:
     def elementwise(self, name: str, compute, values: list[Value]) -> Value:
         if name == "where" and not isinstance(values[0], Array):
             return values[1] if values[0] else values[2]
-        if name == "logaddexp":
-            values = [value if isinstance(value, Array) else self.number(value) for value in values]
         return mapped(compute, *values)
 
     def sum_of_products(self, node: Call) -> Array:

@@ -132,7 +132,6 @@ FUNCTIONS: Mapping[str, Function] = {
     **{name: Function("map", 1, compute) for name, compute in _MAPS.items()},
     "minimum": Function("map", 2, minimum),
     "maximum": Function("map", 2, maximum),
-    "logaddexp": Function("map", 2, torch.logaddexp),
     "clamp": Function("map", 3, clamp),
     "where": Function("select", 3, where),
     "sum": Function("reduce", 1, torch.sum),

@@ -194,13 +194,24 @@ def test_the_references_are_a_peer_with_their_own_error(bench):
     assert row.timing and row.error.rel_l2_err <= row.error.budget and row.limits.sol_pct
 
 
+def test_what_is_left_out_is_not_computed_and_every_record_says_so(bench):
+    options = ("--axes", "B=1,T=20,H=1,HV=1,K=16,V=16", "--backward", "--without", "initial_state,final_state")
+    code, out, err = bench(*options, pipeline="simple_gla")
+    assert code == 0, err
+    assert "NT=1, without initial_state, final_state, forward and backward" in out
+    assert {record.workload.absent for record in records()} == {("initial_state", "final_state")}
+    assert "d_initial_state" not in out and "final_state" not in {edge.value for r in records() for edge in r.edges}
+
+
 @pytest.mark.parametrize("options, code, words", [
     (["--sweep", "T"], "CW602", "is not an axis and its sizes"),
     (["--sweep", "T=8..4*2"], "CW602", "never gets from 8 to 4"), (["--sweep", "T=1..9*1"], "CW602", "never gets"),
     (["--sweep", "T=1", "--sweep", "T=2"], "CW602", "gives T twice"), (["--sweep", "X=1"], "CW602", "no axis X"),
     (["--sweep", "T=1..900+1"], "CW601", "200 is the most"), (["--vs", "flaa"], "CW601", "no 'flaa'"),
     (["--mode", "chunk,recurrent", "--backward"], "CW601", "has no gradients"),
-    (["--mode", "chunk,fast"], "CW601", "no 'fast'"), (["--dtype", "fp8"], "CW601", "no 'fp8'"),
+    (["--without", "x"], "CW601", "there is no 'x'"), (["--without", "y"], "CW601", "leaves no output of op"),
+    (["--without", ""], "CW601", "an empty value"), (["--mode", "chunk,fast"], "CW601", "no 'fast'"),
+    (["--dtype", "fp8"], "CW601", "no 'fp8'"),
 ])  # fmt: skip
 def test_options_that_say_nothing_are_refused(bench, options, code, words):
     exit, _, err = bench(*options)

@@ -4,34 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.twice import PIPELINE, STAGE
 
 from chunkwise.runner import load
 from chunkwise.runner.diagnostics.errors import ChunkwiseError
 from chunkwise.runner.verification.verify import verify
 
-STAGE = '''\
-"""Its input, twice."""
-
-from chunkwise.stages._contract import Contract, Port
-
-CONTRACT = Contract(inputs={"x": Port("B T HV")}, outputs={"y": Port("B T HV")}, flops="B * T * HV")
-
-
-def reference(x):
-    return {"y": 2 * x}
-
-
-def vjp(d_y, *, needs):
-    return {"x": 2 * d_y}
-'''
-PIPELINE = """\
-schema: pipeline/v1
-name: op
-inputs: {x: B T HV}
-definition: {step: [y = 2 * x]}
-stages: {one: {use: twice, in: {x: x}}}
-outputs: {y: one.y}
-"""
 WRITES = {
     "in place": ("2 * x}", "x.mul_(2)}", "reference", "x", 8),
     "through a view": ("2 * x}", "x[:].mul_(2)}", "reference", "x", 8),

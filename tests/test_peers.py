@@ -4,6 +4,7 @@ from importlib import import_module
 
 import pytest
 import torch
+from support.attention import BARE
 from support.ops import op
 
 import chunkwise.runner
@@ -15,15 +16,16 @@ from chunkwise.runner.benching.whole_op import ours, run_once
 from chunkwise.runner.graphs.sizes import complete
 
 SIZES = dict(B=1, T=20, H=2, HV=2, K=16, V=16)
+ATTENTION = dict(Sq=20, Sk=20, HQ=4, D=16, DV=24)
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
-def case_of(name, seqlens=None, backward=False, device=CPU, io=torch.float32, **sizes):
+def case_of(name, seqlens=None, backward=False, device=CPU, io=torch.float32, absent=(), **sizes):
     found = op(name)
     known = set(found.whole.axis_names)
     chosen = {axis: size for axis, size in (SIZES | sizes).items() if axis in known}
     axes = complete(found.whole, chosen, len(seqlens) if seqlens else None)
-    return Case(found, None, axes, frozenset(), seqlens, io, device, backward)
+    return Case(found, None, axes, frozenset(), seqlens, io, device, backward, absent=absent)
 
 
 def dropped_in(name, served):
@@ -58,10 +60,9 @@ def test_gradients_are_those_of_all_that_ours_has(name, some):
 @pytest.mark.parametrize("served", [fla.SERVED, flashqla.SERVED, _softmax.SERVED])
 def test_what_is_served_is_a_pipeline_with_those_inputs(served):
     for name, told in served.items():
-        if name == "flash":  # comes with the softmax family
-            continue
-        tensors = told[1] if isinstance(told, tuple) else flashqla.TENSORS
-        assert set(tensors.values()) <= set(op(name).whole.inputs), name
+        tensors = told[1].values() if isinstance(told, tuple) else _softmax.TENSORS
+        tensors = flashqla.TENSORS.values() if isinstance(told, dict) else tensors
+        assert set(tensors) <= set(op(name).whole.inputs), name
 
 
 @pytest.mark.parametrize("name, case, words", [
@@ -69,6 +70,9 @@ def test_what_is_served_is_a_pipeline_with_those_inputs(served):
     ("flashqla", case_of("gated_delta", device=CUDA), "takes bf16 and fp16, the case is fp32"),
     ("flashqla", case_of("gated_delta", device=CUDA, io=torch.bfloat16), "cannot be imported: No module"),
     ("cudnn", case_of("gla"), "cudnn has nothing for gla"),
+    ("sdpa", case_of("flash", **ATTENTION, absent=("sinks",)), "gives o: --without lengths,slopes"),
+    ("sdpa", case_of("flash", **ATTENTION | dict(Sk=9), absent=BARE), "a causal mask at the first query"),
+    ("sdpa", case_of("flash", **ATTENTION, backward=True, absent=BARE), "gives o: --without lse"),
 ])  # fmt: skip
 def test_what_a_peer_does_not_serve_it_says(name, case, words):
     if "imported" in words:
@@ -80,6 +84,16 @@ def test_what_a_peer_does_not_serve_it_says(name, case, words):
             pytest.skip("it is installed")
     with pytest.raises(peers.Inapplicable, match=words):
         peers.find_peer(name, case)
+
+
+@pytest.mark.parametrize("backward", [False, True], ids=["forward", "backward"])
+def test_what_softmax_peers_are_given_is_the_op(backward):
+    case = case_of("flash", backward=backward, absent=(*BARE, "lse"), **ATTENTION)
+    assert peers.find_peer("sdpa", case).function == "scaled_dot_product_attention(FLASH_ATTENTION)"
+    given = input_set(case)
+    found, expected = run_once(_softmax.sdpa_forward("MATH", True), given), run_once(ours(case), given)
+    for each in ("o", *(("d_q", "d_k", "d_v") if backward else ())):
+        torch.testing.assert_close(found[each], expected[each], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.ops import refusal
+from support.twice import PIPELINE
 
 from chunkwise.runner import load
 from chunkwise.runner.diagnostics import codes
@@ -25,14 +26,6 @@ def reference(x):
 def vjp(d_y, *, needs):
     return {"x": 2 * d_y}
 '''
-PIPELINE = """\
-schema: pipeline/v1
-name: op
-inputs: {x: B T HV}
-definition: {step: [y = 2 * x]}
-stages: {one: {use: twice, in: {x: x}}}
-outputs: {y: one.y}
-"""
 NONE = {
     "an output": ('"y": 2 * x', '"y": None', "reference of twice gives None for y, which the contract does not mark"),
     "a gradient": ('"x": 2 * d_y', '"x": None', "vjp of twice gives None for x, which needs asks for"),

@@ -22,7 +22,7 @@ SHARE = 4
 @dataclass(frozen=True)
 class Case:
     """op: in its mode, with its fixed axes set. sizes: of every axis. asked: the axes that the user gave. name: of a
-    named workload whose sizes these are."""
+    named workload whose sizes these are. absent: optional inputs, and outputs, that are left out."""
 
     op: Op
     name: str | None
@@ -33,13 +33,20 @@ class Case:
     device: torch.device
     backward: bool
     seed: int = 0
+    absent: tuple[str, ...] = ()
+
+    @property
+    def outputs(self) -> list[str]:
+        """What is asked for."""
+        return [name for name in self.op.spec.outputs if name not in self.absent]
 
     @property
     def title(self) -> str:
         axes = " ".join(f"{axis}{size}" for axis, size in self.sizes.items() if axis not in ("N", "NT"))
         packed = f" packed in {len(self.seqlens)}" if self.seqlens else ""
         way = " forward and backward" if self.backward else ""
-        return f"{self.op.spec.name} {name_of(self.io)} {axes}{packed}{way}"
+        without = f" without {','.join(self.absent)}" if self.absent else ""
+        return f"{self.op.spec.name} {name_of(self.io)} {axes}{packed}{without}{way}"
 
     def at(self, tokens: int) -> "Case":
         """The same with fewer tokens, of a plain batch."""
@@ -58,9 +65,15 @@ class InputSet:
     cotangents: Mapping[str, torch.Tensor] | None = None
 
 
+def tensors(case: Case, sizes: Mapping[str, int], number: int = 0) -> dict[str, torch.Tensor | None]:
+    """The case's inputs by name, at sizes that may be others than its own; None for what it leaves out."""
+    made = make_inputs(case.op.whole, sizes, case.io, case.device, case.seed + number)
+    return {name: None if name in case.absent else x for name, x in made.items()}
+
+
 def input_set(case: Case, number: int = 0) -> InputSet:
-    inputs = make_inputs(case.op.whole, case.sizes, case.io, case.device, case.seed + number)
-    call = case.op.bind(inputs, seqlens=case.seqlens)
+    inputs = tensors(case, case.sizes, number)
+    call = case.op.bind(inputs, seqlens=case.seqlens, outputs=case.outputs)
     if not case.backward:
         return InputSet(call, inputs)
     trainable = call.trainable()
@@ -84,4 +97,4 @@ def workload_of(case: Case, call: Call) -> Workload:
     """call: what the case's tensors are bound to, with every axis and the mode that was taken."""
     lengths = call.packing.on_host() if call.packing else None
     mode = "chunk" if case.backward else call.mode
-    return Workload(case.name, dict(call.sizes), name_of(call.io), mode, lengths, case.backward)
+    return Workload(case.name, dict(call.sizes), name_of(call.io), mode, lengths, case.backward, case.absent)

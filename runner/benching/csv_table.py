@@ -9,9 +9,9 @@ from .tables import device
 
 COLUMNS = (
     "pipeline", "stage", "uses", "phase", "implementation", "scope", "timer", "l2", "dtype", "mode", "backward", "axes",
-    "seqlens", "median_ms", "p20_ms", "p80_ms", "noise_pct", "runs", "flops", "bytes", "tflops", "gbps", "floor_ms",
-    "bound_by", "sol_pct", "peak_mem_mb", "host_us", "rel_l2_err", "budget", "gate", "why", "device", "environment_id",
-    "time", "id",
+    "seqlens", "absent", "median_ms", "p20_ms", "p80_ms", "noise_pct", "runs", "flops", "bytes", "tflops", "gbps",
+    "floor_ms", "bound_by", "sol_pct", "peak_mem_mb", "host_us", "rel_l2_err", "budget", "gate", "why", "device",
+    "environment_id", "time", "id",
 )  # fmt: skip
 
 
@@ -28,4 +28,5 @@ def flat(record: Record) -> dict:
     parts = (record, record.error, record.limits, record.timing, record.workload, record.clock, record.what)
     found = {name: value for part in parts if part is not None for name, value in vars(part).items()}
     found |= {"axes": " ".join(f"{axis}={size}" for axis, size in record.workload.axes.items()), "id": record.id}
-    return found | {"device": device(record), "seqlens": ",".join(map(str, record.workload.seqlens or ()))}
+    lists = {name: ",".join(map(str, getattr(record.workload, name) or ())) for name in ("seqlens", "absent")}
+    return found | {"device": device(record)} | lists

@@ -12,11 +12,10 @@ import torch
 
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
-from ..verification.generate import make_inputs
 from ..verification.result import Row, Verification
 from ..verification.small_case import small_case
 from ..verification.verify import verify
-from .case import Case, InputSet, input_set
+from .case import Case, InputSet, input_set, tensors
 from .record import END_TO_END, NOT_VERIFIED, Error
 
 MOST_TOKENS = {"cuda": 8192, "cpu": 512}
@@ -67,7 +66,7 @@ def affordable(case: Case) -> Case | None:
 
 
 def checked(op, sizes, seqlens, case: Case, progress: Progress) -> Verification:
-    inputs = make_inputs(op.whole, sizes, case.io, case.device, case.seed)
+    inputs = tensors(case, sizes)
     with threads_for(inputs):
         found = verify(op, inputs, seqlens=seqlens, backward=case.backward, seed=case.seed, progress=progress)
     if not found.ok:

@@ -41,7 +41,8 @@ class Lines:
 
 def not_measured(case: Case, machine: Machine, gated: bool, why: str) -> Record:
     """The row of a case that could not be measured: out of memory, say. Back end and mode are what was asked for."""
-    workload = Workload(case.name, dict(case.sizes), name_of(case.io), case.op.mode, case.seqlens, case.backward)
+    sizes, io = dict(case.sizes), name_of(case.io)
+    workload = Workload(case.name, sizes, io, case.op.mode, case.seqlens, case.backward, case.absent)
     gate = Gate("not verified: the case could not be measured") if gated else NO_GATE
     lines = Lines(case, machine, workload, gate, code_of(case.op))
     return lines.record(END_TO_END, f"chunkwise {case.op.backend}", EAGER, None, why=why)

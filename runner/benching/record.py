@@ -65,7 +65,8 @@ class What:
 @dataclass(frozen=True)
 class Workload:
     """The sizes of every axis, the IO dtype, chunk or recurrent, lengths of packed sequences (None: a plain batch), and
-    whether a backward pass is part of it. name: of a named workload, where the sizes are its own."""
+    whether a backward pass is part of it. name: of a named workload, where the sizes are its own. absent: the optional
+    inputs, and the outputs, that were left out."""
 
     name: str | None
     axes: Mapping[str, int]
@@ -73,6 +74,13 @@ class Workload:
     mode: str
     seqlens: tuple[int, ...] | None
     backward: bool
+    absent: tuple[str, ...] = ()
+
+    @property
+    def form(self) -> str:
+        """What its title says after its sizes: ``, packed 5,0,7, without initial_state``."""
+        packed = f", packed {','.join(map(str, self.seqlens))}" if self.seqlens is not None else ""
+        return packed + (f", without {', '.join(self.absent)}" if self.absent else "")
 
 
 @dataclass(frozen=True)

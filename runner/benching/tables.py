@@ -42,9 +42,8 @@ def tables(records: Iterable[Record]) -> list[Table]:
 def title(record: Record) -> str:
     workload = record.workload
     axes = ", ".join(f"{axis}={size}" for axis, size in workload.axes.items())
-    packed = f", packed {','.join(map(str, workload.seqlens))}" if workload.seqlens is not None else ""
     way = ", forward and backward" if workload.backward else ""
-    return f"{record.what.pipeline}: {workload.dtype}, {workload.mode}, {device(record)}, {axes}{packed}{way}"
+    return f"{record.what.pipeline}: {workload.dtype}, {workload.mode}, {device(record)}, {axes}{workload.form}{way}"
 
 
 def device(record: Record) -> str:

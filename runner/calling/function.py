@@ -185,10 +185,13 @@ class Op:
         key = ("recompute", absent, tuple(call.sizes.items()), call.io)
         return self.graphs.get(key, lambda: choose_recompute(graph_with, call.sizes, call.io, self.memory_budget))
 
-    def trainable_graph(self, recompute: frozenset[str] | None = None) -> Graph:
-        """The graph with everything present and the gradients of every input that has one; recompute: as in derive."""
-        able = [name for name, value in self.whole.inputs.items() if value.dtype != "int" and self.has_gradient(name)]
-        return self.joint_graph(frozenset(), frozenset(able), frozenset(self.whole.outputs), recompute)
+    def trainable_graph(
+        self, recompute: frozenset[str] | None = None, absent: frozenset[str] = frozenset()
+    ) -> Graph:
+        """The graph with the gradients of every input that is present and has one; recompute: as in derive."""
+        inputs = {name: value for name, value in self.whole.inputs.items() if name not in absent}
+        able = [name for name, value in inputs.items() if value.dtype != "int" and self.has_gradient(name, absent)]
+        return self.joint_graph(absent, frozenset(able), frozenset(self.graph(absent).outputs), recompute)
 
     def has_gradient(self, name: str, absent: frozenset[str] = frozenset()) -> bool:
         """Whether every stage on the way gives a gradient for an input; fixed slopes, say, have none."""

@@ -8,7 +8,7 @@ import torch
 
 from ..benching.case import Case
 from ..benching.peers import names
-from ..calling.function import load
+from ..calling.function import Op, load
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.sizes import complete
@@ -32,6 +32,7 @@ def bench_cases(args) -> list[Case]:
     cases = []
     for name, dtype, mode in itertools.product(args.pipelines, dtypes(args, device), modes):
         op = load(name, backend=args.backend, stages=args.stages, memory_budget=budget, mode=mode)
+        absent = left_out(args.without, op)
         for base, point in itertools.product(workloads, sweep_points(args.sweep)):
             axes = read_axes(args.axes) | point
             here = fixed_axes(op, axes)
@@ -39,11 +40,22 @@ def bench_cases(args) -> list[Case]:
             sizes = input_sizes(here.whole, workload(base, device.type), axes, seqlens, option)
             sizes = complete(here.whole, sizes, len(seqlens) if seqlens is not None else None)
             known = None if axes or seqlens else (base or usual_workload(device.type))
-            cases.append(Case(here, known, sizes, frozenset(axes), seqlens, dtype, device, args.backward, args.seed))
+            how = dict(seqlens=seqlens, io=dtype, device=device, backward=args.backward, seed=args.seed, absent=absent)
+            cases.append(Case(here, known, sizes, frozenset(axes), **how))
     if len(cases) > MOST_POINTS:
         message = f"that makes {len(cases)} cases, and {MOST_POINTS} is the most"
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="split the sweep, or take larger steps"))
     return cases
+
+
+def left_out(text: str | None, op: Op) -> tuple[str, ...]:
+    """Of the op's optional inputs and its outputs, those named; one output stays."""
+    known = [*(name for name, each in op.spec.inputs.items() if each.optional), *op.spec.outputs]
+    named = tuple(chosen("--without", text, known)) if text else ()
+    if set(op.spec.outputs) <= set(named):
+        message = f"--without {text} leaves no output of {op.spec.name}"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=f"its outputs are {', '.join(op.spec.outputs)}"))
+    return named
 
 
 def dtypes(args, device: torch.device) -> list[torch.dtype]:

@@ -33,6 +33,7 @@ def arguments(parser) -> None:
     parser.add_argument("--device", metavar="cpu|cuda[:N]", help="where to run (a GPU if there is one)")
     parser.add_argument("--backend", choices=BACKENDS, default="auto", help="auto: triton on a GPU, reference without")
     parser.add_argument("--seqlens", metavar="100,0,28", help="lengths of packed sequences (B = 1)")
+    parser.add_argument("--without", metavar="NAME,...", help="optional inputs and outputs to leave out")
     parser.add_argument("--seed", type=seed, default=0, metavar="N", help="seed of the generated inputs")
     backward_options(parser, "forward, rebuild and backward, each stage of them")
     parser.add_argument("--vs", metavar="fla,eager", help="other implementations, on the same tensors in the same run")

@@ -37,7 +37,7 @@ def thing(record: Record) -> tuple:
 def sizes(workload: Workload) -> tuple:
     """A workload but for its name."""
     axes = tuple(sorted(workload.axes.items()))
-    return axes, workload.dtype, workload.mode, workload.seqlens, workload.backward
+    return axes, workload.dtype, workload.mode, workload.seqlens, workload.absent, workload.backward
 
 
 def pairs(before: Iterable[Record], after: Iterable[Record], key: Key = thing) -> list[Pair]:

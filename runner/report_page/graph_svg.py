@@ -15,11 +15,12 @@ def graph_of(op: Op, run: Run) -> Graph:
     was rebuilt in the run, whether marks or a memory budget decided."""
     sizes = {axis: run.workload.axes[axis] for axis in op.spec.axes if axis in run.workload.axes}
     op = op.with_axes(sizes) if sizes else op
+    absent = frozenset(name for name in run.workload.absent if name in op.spec.inputs)
     if run.workload.backward:
         rebuilt = frozenset(row.id.removesuffix(".rebuild") for row in run.stages if row.phase == "rebuild")
-        return op.trainable_graph(rebuilt if run.stages else None)
-    recurrent = op.recurrent(frozenset()) if run.workload.mode == "recurrent" else None
-    return recurrent or op.whole
+        return op.trainable_graph(rebuilt if run.stages else None, absent)
+    recurrent = op.recurrent(absent) if run.workload.mode == "recurrent" else None
+    return recurrent or op.graph(absent)
 
 
 def drawing_of(graph: Graph, run: Run) -> Drawing:

@@ -48,8 +48,7 @@ def workload_title(workload: Workload) -> str:
 
 
 def axes_text(workload: Workload) -> str:
-    packed = f", packed {','.join(map(str, workload.seqlens))}" if workload.seqlens else ""
-    return ", ".join(f"{axis}={length}" for axis, length in workload.axes.items()) + packed
+    return ", ".join(f"{axis}={length}" for axis, length in workload.axes.items()) + workload.form
 
 
 def error_text(record: Record) -> str:

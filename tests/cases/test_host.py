@@ -8,6 +8,7 @@ from support.ops import OPS, check, inputs, op
 from chunkwise.runner.compiling.meta_launches import FORMS, meta_launches
 
 AXES = dict(B=2, T=100, H=2, HV=4, K=64, V=64, C=64, SLOTS=6, W=4, D=64, DI=64, NS=64, RANKS=3, LANES=2)
+# more than one tile of queries and one split of the keys, heads in whole tiles: kernels have a form for less
 AXES |= ATTENTION | dict(HQ=64, Sq=70, Sk=600, NP=75)
 LONGER = dict(B=3, T=1000, H=16, HV=48, SLOTS=40, HQ=128, Sq=1900, Sk=1700, PAGES=400, NP=220)
 

@@ -17,12 +17,15 @@ TENSORS = ("q", "k", "v")
 
 
 def is_causal(case: Case, what: str) -> bool:
-    """Raises Inapplicable for what PyTorch's functions cannot be told: packed sequences, other inputs."""
+    """Raises Inapplicable for what PyTorch's functions cannot be told: other inputs, and a causal mask that begins
+    elsewhere than at the first query and key."""
     causal = pick(case, SERVED, what)
-    graph = case.op.whole
-    others = [name for name in graph.inputs if name not in TENSORS and not case.op.spec.inputs[name].optional]
-    if others or case.seqlens:
-        raise Inapplicable(f"{what} takes q, k, v of a plain batch, and no {', '.join(others) or 'packed sequences'}")
+    others = [name for name in case.op.spec.inputs if name not in (*TENSORS, *case.absent)]
+    others += [name for name in case.outputs if case.backward and name != "o"]
+    if others:
+        raise Inapplicable(f"{what} takes q, k and v, and gives o: --without {','.join(others)}")
+    if causal and case.sizes["Sq"] != case.sizes["Sk"]:
+        raise Inapplicable(f"{what} aligns a causal mask at the first query and key, here it is at the last")
     return causal
 
 

@@ -1,6 +1,7 @@
 """Threads, the GPU marker, and what stands at the head of a test run."""
 
 import os
+import sys
 from importlib.metadata import PackageNotFoundError, version
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -18,6 +19,9 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if config.getoption("--require-gpu") and not torch.cuda.is_available():
         raise pytest.UsageError("no GPU that PyTorch can use; `chunkwise doctor` says what there is")
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
+    if workers > 1 and torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(0.9 / workers)
 
 
 def pytest_report_header():
@@ -39,3 +43,14 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+
+
+def pytest_runtest_teardown(item):
+    """A kernel that reads outside memory costs its process the GPU: xdist starts another one for the tests to come."""
+    if "PYTEST_XDIST_WORKER" not in os.environ or not torch.cuda.is_available() or not item.get_closest_marker("gpu"):
+        return
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError as error:
+        print(f"{item.nodeid}: {error}", file=sys.stderr)
+        os._exit(1)

@@ -19,9 +19,11 @@ COPIES = 2.5
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that verification may fill."""
+    """Memory that verification may fill: most of what is free, within this process's part of a device."""
     if device.type == "cuda":
-        return int(0.8 * torch.cuda.mem_get_info(device)[0])
+        free, total = torch.cuda.mem_get_info(device)
+        ours = total * torch.cuda.memory.get_per_process_memory_fraction(device)
+        return int(0.8 * min(free, ours - torch.cuda.memory_allocated(device)))
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))

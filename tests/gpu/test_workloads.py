@@ -20,11 +20,12 @@ def verified(name, io, C=None, *, seqlens=None, case="typical", params=None, bac
     return result
 
 
-@pytest.mark.parametrize("io", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("name", PIPELINES)
 @pytest.mark.parametrize("workload", WORKLOADS)
-@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize("io", [torch.bfloat16, torch.float32], ids=str)
 def test_workloads(name, workload, io):
-    verified(name, io, **WORKLOADS[workload])
+    """Outputs and gradients; where memory is short, the truth of some heads at full length."""
+    verified(name, io, backward=has_gradient_kernels(name), **WORKLOADS[workload])
     torch.cuda.empty_cache()
 
 
@@ -64,7 +65,7 @@ def test_e1_e2_e7_widths(name, K, V):
         verified(name, torch.bfloat16, T=T, K=K, V=V)
 
 
-@pytest.mark.parametrize("name", filter(has_gradient_kernels, PIPELINES))
+@pytest.mark.parametrize("name", [name for name in PIPELINES if has_gradient_kernels(name)])
 def test_gradients(name):
     verified(name, torch.bfloat16, seqlens=(70, 0, 1, 64), backward=True, seed=1)
 

@@ -37,14 +37,14 @@ def channel_scan_vjp(d_h, d_v_new, d_final_state, kg, w, b_end, h, v_new, *, C):
     parts = {"kg": [kg[:, :0]], "u": [v_new[:, :0]], "w": [kg[:, :0]], "b_end": [b_end[:, :0]]}
     for n in reversed(range(h.shape[1])):
         rows = slice(n * C, (n + 1) * C)
-        decay = torch.exp2(b_end[:, n]).unsqueeze(-1)
+        decay = torch.exp2(b_end[:, n])
         x = torch.einsum("bthk,bhkv->bthv", kg[:, rows], dS)
         if d_v_new is not None:
             x = x + d_v_new[:, rows]
         parts["kg"].append(torch.einsum("bthv,bhkv->bthk", v_new[:, rows], dS))
         parts["u"].append(x)
-        parts["b_end"].append(math.log(2) * (decay * h[:, n] * dS).sum(-1)[:, None])
-        dS = decay * dS
+        parts["b_end"].append(math.log(2) * (decay * torch.einsum("bhkv,bhkv->bhk", h[:, n], dS))[:, None])
+        dS = decay.unsqueeze(-1) * dS
         if d_h is not None:
             dS = dS + d_h[:, n]
         if w is not None:

@@ -36,7 +36,7 @@ def scan_vjp(d_h, d_v_new, d_final_state, k, w, b, h, v_new, *, C):
             x = x + d_v_new[:, rows]
         dk = ga * torch.einsum("bthv,bhkv->bthk", v_new[:, rows], dS)
         t = (k[:, rows] * dk).sum(-1)[:, :-1]
-        carried = t.sum(1, keepdim=True) + (gl * h[:, n] * dS).sum((-2, -1))[:, None]
+        carried = t.sum(1, keepdim=True) + (gl[..., 0, 0] * torch.einsum("bhkv,bhkv->bh", h[:, n], dS))[:, None]
         parts["g"].append(math.log(2) * torch.cat([-t, carried], dim=1))
         parts["k"].append(dk)
         parts["v"].append(x)

@@ -101,8 +101,8 @@ def can_pack(joint: Graph, backend: str, outputs: Mapping[str, str]) -> bool:
     """Kernels take packed sequences as they are; references would have to be mapped over them."""
     leaving = [joint.values[name].axes for name in (*outputs.values(), *joint.gradients.values())]
     rows_second = all("NT" not in axes and ("T" not in axes or axes[1:2] == ("T",)) for axes in leaving)
-    known = {*joint.axis_names, *joint.spec.axes}
-    return rows_second and {"B", "T", "C"} <= known and all(launched(each, backend) for each in joint.nodes.values())
+    by_kernels = all(launched(each, backend) for each in joint.nodes.values())
+    return rows_second and by_kernels and {"B", "T"} <= set(joint.axis_names)
 
 
 def module_of(node: Node) -> tuple[str, str]:

@@ -59,6 +59,7 @@ class Run:
 
     def pack(self, seqlens):
         """Packed sequences of these lengths."""
+        self.sizes.setdefault("C", 1)
         B, T, C, N = self.axes("B T C N")
         if B != 1 or min(seqlens, default=0) < 0 or sum(seqlens) > T:
             raise ValueError(f"seqlens are lengths of at most T = {T} tokens in all, in a batch of B = 1; here B = {B}")

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from chunkwise.runner.verification.float32_sums import LONGEST
 from chunkwise.runner.verification.rounding import RHO, RoundedDots, RoundedResults, Stochastic, model_dtype, nearest
 
 BF16 = torch.bfloat16
@@ -80,6 +81,15 @@ def test_float32_sums_lose_what_an_accumulator_loses():
     assert torch.equal(one, again)
     assert 2**-24 < relative(one, truth) < 2**-24 * math.sqrt(4096)
     assert relative(two, truth) < 2**-24 * math.sqrt(4096)
+
+
+def test_millions_of_terms_are_partial_sums():
+    """No kernel adds them one after another: what is lost stops growing."""
+    x = noise(8, 2**20)
+    with RoundedDots(torch.float32):
+        lost = x.sum(1).double() - x.double().sum(1)
+    rms = lost.square().mean().sqrt().item() / x.double().square().sum(1).mean().sqrt().item()
+    assert 2**-24 * 20 < rms < 2**-24 * math.sqrt(LONGEST)
 
 
 class TestStochastic:

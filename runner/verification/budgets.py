@@ -6,7 +6,7 @@ and -inf exact.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -84,12 +84,12 @@ def judge(
     io: torch.dtype,
     noise: float,
     ill_conditioned: bool = False,
-    terms: torch.Tensor | None = None,
+    terms: Callable[[], torch.Tensor] | None = None,
 ) -> Verdict:
     """got in its own dtype; truth in float64; models: one result of M, or several draws where few roundings decide.
 
-    terms: for a sum over tokens, the root of the sum of its terms' squares. Their errors add up in quadrature, so
-    where they cancel the cap is relative to that root; budgets are not.
+    terms: gives, for a sum, the root of the sum of its terms' squares. Their errors add up in quadrature, so where they
+    cancel the cap is relative to that root; budgets are not.
     """
     if not got.is_floating_point():
         return judge_whole_numbers(got, truth)
@@ -99,7 +99,9 @@ def judge(
     size = truth.norm().item()
     errors = [scale_of(io) * error_of(model, truth) for model in models]
     e = math.sqrt(sum(error.square().sum().item() for error in errors) / len(errors))
-    condition = relative(e, max(size, terms.norm().item()) if terms is not None else size)
+    condition = relative(e, size)
+    if condition > cap and terms is not None:
+        condition = relative(e, max(size, terms().norm().item()))
     error = error_of(got, truth)
     err, (slice_err, slice_model) = relative(error.norm().item(), size), worst_slices(error, truth, errors, axes, seqs)
     within = cap / condition if cap < condition < math.inf else 1

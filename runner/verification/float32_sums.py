@@ -3,17 +3,21 @@
 A partial sum s_k is rounded by up to half a unit in the last place, so n of them slip together by
 2^-24 sqrt(sum of s_k^2 / 3). For n terms with squares summing to Q and total S that is estimated, from terms of
 random sign to terms of one sign, as 2^-24 sqrt(n) sqrt(Q / 6 + S^2 / 9). A library splits its sums and loses less;
-which split it takes is no property of the mathematics, so the model does not rest on it.
+which split it takes is no property of the mathematics, so the model does not rest on it. But no kernel adds millions
+of terms one after another: past LONGEST terms a sum is one of partial sums.
 """
 
 import torch
 
 ROUNDOFF = 2.0**-24
+LONGEST = 2**14
+"""Terms that one accumulator takes."""
 
 
 def slipped(total: torch.Tensor, squares: torch.Tensor, terms: int, noise: torch.Tensor) -> torch.Tensor:
     """total with an error of that size: squares, the sum of the squared terms; noise, standard normal."""
-    return total + ROUNDOFF * terms**0.5 * (squares / 6 + total.square() / 9).sqrt() * noise
+    in_turn = terms if terms <= LONGEST else LONGEST + terms / LONGEST
+    return total + ROUNDOFF * in_turn**0.5 * (squares / 6 + total.square() / 9).sqrt() * noise
 
 
 def accumulated(total: torch.Tensor, terms: int, noise: torch.Tensor) -> torch.Tensor:

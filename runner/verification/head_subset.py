@@ -14,8 +14,9 @@ import torch
 from ..graphs.graph import Graph
 from ..graphs.sizes import shape
 
-COPIES = 2.5
-"""Float64 values, the rounding model's, and what is in between, over the float64 values alone."""
+COPIES = 4
+"""Float64 values, the rounding model's, and what autograd holds in between, over the float64 values alone. With 2.5
+float32 pipelines of two large stages ran out of memory."""
 
 
 def free_bytes(device: torch.device) -> int:

@@ -9,6 +9,7 @@ full of nan before a kernel writes them, and so are the rows past the last seque
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -22,6 +23,7 @@ from .attribution import attribute_errors
 from .blame import failure
 from .breaches import Breach, breaches
 from .budgets import FEW, OFF, Verdict, arithmetic_noise, error_of, judge, relative
+from .cancellation import uncancelled, uncancelled_gradient
 from .each_alone import each_alone
 from .generate import ILL_CONDITIONED, make_cotangents
 from .head_subset import pick_heads, take_heads
@@ -147,9 +149,11 @@ def check_stage(subject: Subject, plan: Plan, step, exact: Mapping, noise: float
     for port, right in case.truth.items():
         value = node.outputs[port]
         mine = cleared(got[port], subject, value)
+        terms = partial(uncancelled, subject, case, port)
         judged = row(
-            subject, node.id, node.stage.name, port, step.backend, against, mine, right, model[port], value, noise
-        )
+            subject, node.id, node.stage.name, port, step.backend, against, mine, right, model[port], value, noise,
+            terms if node.stage.is_vjp else None,
+        )  # fmt: skip
         rows.append(replace(judged, breach=broken_law(subject, case, value, mine)))
     return [*rows, *each_alone(subject, case)]
 
@@ -212,8 +216,9 @@ def check_op(
     model = models(chain, truth, few_roundings=few_roundings(call))
 
     def judged(id, name, backend, against, got, right):
-        value, mine = names[name], terms.get(name)
-        return row(subject, id, graph.name, name, backend, against, got, right, model[name], value, noise, mine)
+        value, summed = names[name], partial(gradient_terms, subject, names[name], terms.get(name))
+        summed = None if name in call.wanted else summed
+        return row(subject, id, graph.name, name, backend, against, got, right, model[name], value, noise, summed)
 
     rows = wrong_references(subject, staged, truth)
     rows += [judged("op", name, call.backend, against, got[name], right) for name, right in truth.items()]
@@ -222,6 +227,13 @@ def check_op(
         rows.append(judged("file", name, made_by, against, x, truth[name]))
         rows.append(judged("file", name, call.backend, made_by, got[name], x.double()))
     return rows
+
+
+def gradient_terms(subject: Subject, value: str, by_token: torch.Tensor | None) -> torch.Tensor:
+    """How large a gradient of the op would be if nothing in it cancelled: by_token, the root of the squares of what the
+    tokens give; or by the sums inside the vjp that makes it, where these are larger."""
+    found = [x for x in (by_token, uncancelled_gradient(subject, value)) if x is not None]
+    return max(found, key=torch.norm) if found else torch.zeros(())
 
 
 def few_roundings(call: Call) -> bool:

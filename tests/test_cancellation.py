@@ -1,0 +1,46 @@
+"""Gradients whose terms cancel: what their rounding is measured against, and what is found all the same."""
+
+import pytest
+import torch
+from support.ops import check, inputs, op
+
+from chunkwise.runner.verification.cancellation import DRAWS, RandomSigns
+
+
+def rms(make) -> torch.Tensor:
+    draws = []
+    for seed in range(200):
+        with RandomSigns(seed):
+            draws.append(make())
+    return torch.stack(draws).square().mean(0).sqrt()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda a, b: torch.einsum("ij,ij->i", a, b),
+        lambda a, b: torch.einsum("ij,ij->i", [a, b]),
+        lambda a, b: (a[:, None] @ b[..., None])[:, 0, 0],
+        lambda a, b: (a * b).sum(-1),
+    ],
+)
+def test_random_signs_give_the_root_of_the_terms_squares(make):
+    """Also where the terms cancel to nothing."""
+    a = torch.tensor([[3.0, 3.0, 1.0], [1.0, 2.0, 4.0]])
+    b = torch.tensor([[1.0, -1.0, 0.0], [0.5, 1.0, 1.0]])
+    assert make(a, b).tolist() == [0.0, 6.5]
+    assert torch.allclose(rms(lambda: make(a, b)), (a * b).square().sum(-1).sqrt(), rtol=0.15)
+    assert DRAWS >= 8
+
+
+def test_whole_numbers_keep_their_sums():
+    with RandomSigns(0):
+        assert torch.arange(5).sum() == 10
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_gradient_that_cancels_is_no_fault_of_the_references(seed):
+    """Seed 1: one number of d_b_end, an inner product of two states, stands over the others, and is small by chance.
+    Seed 0: so is d_A_log, a sum over tokens and channels."""
+    kernel = op("kda_bounded")
+    check(kernel, inputs(kernel, torch.bfloat16, seed=seed, B=1, T=256, H=2, HV=4, K=32, V=32), backward=True)

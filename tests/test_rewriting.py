@@ -1,14 +1,17 @@
 """Patterns: both sides of each rewrite are one function, and a match that would change meaning is none."""
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from support.one_stage import PARAM, stage_inputs, stage_op
 from support.ops import op
 
 from chunkwise.runner import load
 from chunkwise.runner.calling.function import Op
+from chunkwise.runner.rewriting.apply import with_replaced
 from chunkwise.runner.rewriting.pattern import pattern_graphs, pattern_spec
 from chunkwise.runner.rewriting.recurrent import recurrent_graph
 from chunkwise.runner.stage_files.stage_library import find_stages
@@ -41,30 +44,55 @@ def variant(tmp_path, name, *changes):
     return load(tmp_path / "p.yaml")
 
 
+@pytest.mark.parametrize("seqlens", [None, (33, 0, 1, 36)], ids=["plain", "packed"])
 @pytest.mark.parametrize("name", PATTERNS)
-def test_both_sides_are_one_function(name):
-    """The pattern as a pipeline, in float64 by its references, against the stage that stands for it."""
-    stage, spec = STAGES[name], pattern_spec(STAGES[name])
-    torch.manual_seed(0)
-    sizes = dict(B=2, T=70, H=2, HV=4, K=5, V=3, N=2)
-    given = {}
-    for port, declared in stage.contract.inputs.items():
-        x = torch.randn([sizes[axis] for axis in declared.axes], dtype=torch.float64)
-        given[port] = -x.abs() if declared.where == "<= 0" else x / 3
+def test_both_sides_are_one_function(name, seqlens, tmp_path):
+    """The pattern as a pipeline against the stage that stands for it: values, and the gradients of all inputs, in
+    float64 by the references, with every optional input there and with ever more of them absent."""
+    stage, sizes = STAGES[name], dict(B=2 if seqlens is None else 1, T=70, H=2, HV=4, K=5, V=3)
     for graph in pattern_graphs(stage, STAGES):
-        present = {port: None if port in graph.absent else x for port, x in given.items()}
-        params = {each: 0.5 for each in stage.contract.params}
-        left = Op(spec, STAGES, "reference", mode="chunk")(**present, **params)
-        right = stage.reference(**present, **params)
-        for output, x in left._asdict().items():
-            torch.testing.assert_close(x, right[output], rtol=1e-11, atol=1e-11)
+        one = stage_op(tmp_path, name, graph.absent)
+        given = stage_inputs(one, torch.float64, seqlens=seqlens, **sizes)
+        left = Op(settled(stage, graph.absent), STAGES, "reference", mode="chunk")
+        numbers = dict.fromkeys(stage.contract.params, PARAM)
+        able = [port for port in given if left.has_gradient(port, graph.absent)]
+        both = [results(each, given, seqlens, numbers, able) for each in (one, left)]
+        for right, found in zip(*both):
+            torch.testing.assert_close(found, right, rtol=1e-10, atol=1e-10)
+
+
+def settled(stage, absent):
+    """The pattern for these absent inputs; those that a unit depends on are there or not, and no longer optional."""
+    spec, deciding = pattern_spec(stage, absent), {port for port, _, _ in stage.contract.presence.values()}
+    inputs = {
+        name: replace(each, optional=each.optional and name not in deciding)
+        for name, each in spec.inputs.items()
+        if name not in deciding & absent
+    }
+    stages = {
+        id: replace(each, edges=tuple(edge for edge in each.edges if edge.source not in deciding & absent))
+        for id, each in spec.stages.items()
+    }
+    return replace(spec, inputs=inputs, stages=stages)
+
+
+def results(an_op, given, seqlens, numbers, able):
+    """Outputs, then the gradients of the inputs that are able to have one, by name."""
+    leaves = {name: x.clone().requires_grad_(name in able) for name, x in given.items()}
+    out = {name: x for name, x in an_op(**leaves, **numbers, seqlens=seqlens)._asdict().items() if x is not None}
+    generator = torch.Generator().manual_seed(1)
+    d = {name: torch.randn(x.shape, generator=generator, dtype=x.dtype) for name, x in sorted(out.items())}
+    ends = [out[name] for name in d if out[name].requires_grad]
+    come_in = [d[name] for name in d if out[name].requires_grad]
+    grads = torch.autograd.grad(ends, [leaves[name] for name in able], come_in, allow_unused=True)
+    return {name: x.detach() for name, x in out.items()}, dict(zip(able, grads))
 
 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_every_pattern_fits_itself(name):
     stage = STAGES[name]
     for graph in pattern_graphs(stage, STAGES):
-        found = recurrent_graph(graph, STAGES)
+        found = with_replaced(graph, [stage], STAGES)
         assert [node.stage.name for node in found.nodes.values()][-1] == name
         assert set(found.outputs.values()) <= set(found.values)
 

@@ -23,6 +23,7 @@ from ..loading.variants import until, with_axes, with_given
 from ..planning.execute import execute, readable
 from ..planning.plan import Plan, make_plan, resolve_backend
 from ..planning.sequences import Packing, read_packing, seqs_of
+from ..rewriting.fusion import fused_graph, fusions
 from ..rewriting.recurrent import check_mode, goes_by_token, no_recurrent_form, recurrent_graph
 from ..stage_files.stage_library import find_stages
 from .autograd import differentiable, needs_autograd
@@ -43,6 +44,7 @@ def load(
     stages: Sequence[str | Path] = (),
     memory_budget: int | None = None,
     mode: str = "auto",
+    fuse: str = "none",
 ) -> "Op":
     """The op that a pipeline file describes.
 
@@ -52,21 +54,25 @@ def load(
     have no numbers, any budget means that everything is rebuilt. Sizes of axes that the file fixes: ``op.with_axes``.
     mode: what a call without gradients runs: auto (one kernel, token by token, for sequences of at most 16 tokens, else
     the chunked form), chunk or recurrent; compiled code, where lengths have no numbers, runs the chunked form unless
-    mode is recurrent.
+    mode is recurrent. fuse: none, auto or NAME,...: the stages that may stand for several others in one kernel. Code
+    under torch.compile runs the plain ones.
     Raises ChunkwiseError, with every error of the file.
     """
     if torch.compiler.is_dynamo_compiling():
         raise RuntimeError("error[CW601]: load inside compiled code: load the op before, and call it inside")
     check_load(pipeline, backend, stages, memory_budget)
-    return Op(read_spec(find_pipeline(pipeline)), find_stages(stages), backend, memory_budget, check_mode(mode))
+    return Op(read_spec(find_pipeline(pipeline)), find_stages(stages), backend, memory_budget, check_mode(mode), fuse)
 
 
 class Op:
     """A pipeline as a function. ``help(op)`` and ``inspect.signature(op)`` say what this one takes and gives."""
 
-    def __init__(self, spec, stages, backend: str = "auto", memory_budget: int | None = None, mode: str = "auto"):
+    def __init__(
+        self, spec, stages, backend: str = "auto", memory_budget: int | None = None, mode: str = "auto",
+        fuse: str = "none",
+    ):  # fmt: skip
         self.spec, self.stages, self.backend, self.memory_budget = spec, stages, backend, memory_budget
-        self.mode = mode
+        self.mode, self.fuse, self.fusions = mode, fuse, fusions(fuse, stages)
         self.whole = check_graphs(spec, stages)
         self.result = namedtuple(f"{spec.name}_outputs", spec.outputs)
         self.graphs, self.plans = LeastRecent(64), LeastRecent(256)
@@ -85,7 +91,11 @@ class Op:
     def __reduce__(self):
         uses = {entry.use for entry in self.spec.stages.values()}
         used = {name: stage for name, stage in self.stages.items() if name in uses or stage.pattern}
-        return Op, (self.spec, used, self.backend, self.memory_budget, self.mode)
+        return Op, (self.spec, used, self.backend, self.memory_budget, self.mode, self.fuse)
+
+    def of(self, spec) -> "Op":
+        """Another pipeline under the same choices."""
+        return Op(spec, self.stages, self.backend, self.memory_budget, self.mode, self.fuse)
 
     def __call__(self, /, *positional, cu_seqlens=None, seqlens=None, outputs=None, **given):
         """The op on tensors and numbers, all by name. io is one dtype for all the tensors that say so. Beside them:
@@ -116,20 +126,19 @@ class Op:
 
     def with_axes(self, sizes: Mapping[str, int]) -> "Op":
         """The same op with other sizes for the axes that its file fixes, e.g. ``{"C": 32}``."""
-        return Op(with_axes(self.spec, sizes), self.stages, self.backend, self.memory_budget, self.mode)
+        return self.of(with_axes(self.spec, sizes))
 
     def with_mode(self, mode: str) -> "Op":
         """The same op in another mode; see load."""
-        return Op(self.spec, self.stages, self.backend, self.memory_budget, check_mode(mode))
+        return Op(self.spec, self.stages, self.backend, self.memory_budget, check_mode(mode), self.fuse)
 
     def until(self, stage: str) -> "Op":
         """The part of the op up to one stage; that stage's outputs are its outputs."""
-        return Op(until(self.spec, self.stages, stage), self.stages, self.backend, self.memory_budget, self.mode)
+        return self.of(until(self.spec, self.stages, stage))
 
     def given(self, names: Mapping[str, str]) -> "Op":
         """The op with what some of its stages make as inputs. names: stage, of one output -> the input's name."""
-        spec = with_given(self.spec, self.whole, names)
-        return Op(spec, self.stages, self.backend, self.memory_budget, self.mode)
+        return self.of(with_given(self.spec, self.whole, names))
 
     def context_parallel(self, mesh=None):
         """The op on sequences that are cut across ranks: see parallel.parallel_op.ParallelOp. mesh: a DeviceMesh of one
@@ -153,6 +162,13 @@ class Op:
         if found is None and self.mode == "recurrent":
             raise no_recurrent_form(graph)
         return found or graph
+
+    def fused(self, graph: Graph, sizes: Mapping[str, int], device: torch.device) -> Graph:
+        """The graph with what this op's fusions can do in one kernel of these sizes."""
+        if not self.fusions:
+            return graph
+        key = ("fused", id(graph), tuple(sizes.items()), device)
+        return self.graphs.get(key, lambda: fused_graph(graph, self.fusions, self.stages, sizes, device))
 
     def for_length(self, longest: int | None) -> "Op":
         """The op with the chunk length for its longest sequence, where the file lets it follow; it never depends on the
@@ -232,7 +248,7 @@ class Op:
         sizes = complete(graph, sizes, packing.N if packing else None)
         backend = resolve_backend(self.backend, device, io)
         numbers = parameters(graph, sizes, params)
-        graph = self.in_mode(graph, longest)
+        graph = self.fused(self.in_mode(graph, longest), sizes, device)
         return Call(self, graph, tensors, numbers, sizes, packing, io, device, backend, wanted)
 
     def split(self, given: Mapping) -> tuple[dict[str, torch.Tensor | None], dict[str, float]]:
@@ -273,7 +289,8 @@ class Call:
     @property
     def mode(self) -> str:
         """What a call without gradients runs: chunk or recurrent."""
-        return "recurrent" if any(node.replaces for node in self.graph.nodes.values()) else "chunk"
+        by_token = any(node.replaces and not node.stage.fuses for node in self.graph.nodes.values())
+        return "recurrent" if by_token else "chunk"
 
     @property
     def seqs(self) -> Seqs:
@@ -314,12 +331,11 @@ class Call:
         The choice is made for all gradients at once, so that backward finds what forward kept.
         """
 
-        def with_rebuilt(recompute=None):
+        def with_rebuilt(recompute):
             return self.op.joint_graph(self.graph.absent, frozenset(wanted), frozenset(cotangents), recompute)
 
-        if self.op.memory_budget is None:
-            return with_rebuilt()
-        return with_rebuilt(self.op.recompute_choice(self))
+        rebuilt = None if self.op.memory_budget is None else self.op.recompute_choice(self)
+        return self.op.fused(with_rebuilt(rebuilt), self.sizes, self.device)
 
 
 def refuse_positional(spec) -> None:

@@ -31,7 +31,7 @@ def bench_cases(args) -> list[Case]:
         refuse_recurrent_gradients(mode, args.backward)
     cases = []
     for name, dtype, mode in itertools.product(args.pipelines, dtypes(args, device), modes):
-        op = load(name, backend=args.backend, stages=args.stages, memory_budget=budget, mode=mode)
+        op = load(name, backend=args.backend, stages=args.stages, memory_budget=budget, mode=mode, fuse=args.fuse)
         absent = left_out(args.without, op)
         for base, point in itertools.product(workloads, sweep_points(args.sweep)):
             axes = read_axes(args.axes) | point

@@ -34,11 +34,17 @@ def sizes_and_machine(parser) -> None:
     parser.add_argument("--device", metavar="cpu|cuda[:N]", help="where to run (a GPU if there is one)")
     parser.add_argument("--backend", choices=BACKENDS, default="auto", help="auto: triton on a GPU, reference without")
     parser.add_argument("--mode", choices=MODES, default="auto", help=f"auto: token by token up to T = {SHORT}")
+    fusion_option(parser)
     parser.add_argument("--seqlens", metavar="100,0,28", help="lengths of packed sequences (B = 1)")
     parser.add_argument("--inputs", metavar="FILE.safetensors", help="tensors from a file in place of generated ones")
     parser.add_argument("--seed", type=seed, default=0, metavar="N", help="seed of the generated inputs")
     parser.add_argument("--probe", action="store_true", help="first run once and hold every value against its law")
     parser.add_argument("--until", metavar="STAGE", help="stop after this stage; its outputs are the pipeline's")
+
+
+def fusion_option(parser) -> None:
+    help = "stages that may stand for several others in one kernel: none, auto, or their names"
+    parser.add_argument("--fuse", default="none", metavar="none|auto|NAME,...", help=help)
 
 
 def backward_options(parser, help: str) -> None:

@@ -34,7 +34,9 @@ def subject(args) -> CommandSubject:
     device, axes, seqlens = pick_device(args), read_axes(args.axes), read_seqlens(args.seqlens)
     budget = read_budget(args)
     refuse_recurrent_gradients(args.mode, args.backward)
-    op = load(args.pipeline, backend=args.backend, stages=args.stages, memory_budget=budget, mode=args.mode)
+    op = load(
+        args.pipeline, backend=args.backend, stages=args.stages, memory_budget=budget, mode=args.mode, fuse=args.fuse
+    )
     whole, op = op.spec, fixed_axes(op.until(args.until) if args.until else op, axes)
     params = read_params(args.params, op.spec.params)
     io, notes = pick_dtype(args, device)

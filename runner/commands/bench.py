@@ -14,7 +14,7 @@ from ..reporting.write_file import write_file
 from ..rewriting.recurrent import MODES
 from ..workloads import WORKLOADS
 from ._bench_cases import SWEEP_HELP, bench_cases, peers
-from ._options import HEADS, backward_options, out_folder, seed, stage_folders
+from ._options import HEADS, backward_options, fusion_option, out_folder, seed, stage_folders
 from ._tables import table
 
 NAME = "bench"
@@ -32,6 +32,7 @@ def arguments(parser) -> None:
     parser.add_argument("--mode", default="auto", metavar="chunk,recurrent", help=f"of {', '.join(MODES)}")
     parser.add_argument("--device", metavar="cpu|cuda[:N]", help="where to run (a GPU if there is one)")
     parser.add_argument("--backend", choices=BACKENDS, default="auto", help="auto: triton on a GPU, reference without")
+    fusion_option(parser)
     parser.add_argument("--seqlens", metavar="100,0,28", help="lengths of packed sequences (B = 1)")
     parser.add_argument("--without", metavar="NAME,...", help="optional inputs and outputs to leave out")
     parser.add_argument("--seed", type=seed, default=0, metavar="N", help="seed of the generated inputs")

@@ -65,7 +65,7 @@ class Search:
     ):
         """leaves: values beside the inputs that an edge can say."""
         self.case, self.level, self.progress = case, level, progress
-        self.stages = {name: stage for name, stage in stages.items() if not of_pieces(stage)}
+        self.stages = {name: stage for name, stage in stages.items() if not (of_pieces(stage) or stage.fuses)}
         self.truths = Truths(case)
         self.found: list[Found] = []
         self.groups: dict[tuple, list[Found]] = {}

@@ -90,7 +90,7 @@ class Graph:
 
     With a backward pass (backward/derive.py): cotangents, output -> the value that brings its gradient in;
     gradients, input -> the value that is its gradient; kept, the forward values that backward reads.
-    file: the graph as the file has it, where a rewrite made this one.
+    file: the graph as the file has it, where a rewrite made this one. notes: what a user should know of rewrites.
     """
 
     spec: PipelineSpec
@@ -103,6 +103,7 @@ class Graph:
     gradients: Mapping[str, str] = field(default_factory=dict)
     kept: tuple[str, ...] = ()
     file: "Graph | None" = None
+    notes: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

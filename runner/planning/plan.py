@@ -104,7 +104,7 @@ def make_plan(
             found += error.diagnostics
     if found:
         raise ChunkwiseError(*found)
-    return Plan(graph, dict(sizes), io, backend, device, dict(results), tuple(steps), notes_of(steps))
+    return Plan(graph, dict(sizes), io, backend, device, dict(results), tuple(steps), (*notes_of(steps), *graph.notes))
 
 
 def notes_of(steps: Collection[Step]) -> tuple[str, ...]:

@@ -13,13 +13,15 @@ class Match:
     nodes: dict[str, str] = field(default_factory=dict)
     values: dict[str, str | None] = field(default_factory=dict)
     params: dict[str, str | float] = field(default_factory=dict)
+    last: str = ""
+    """The graph node that stands for the pattern's last one."""
 
 
 def find_match(pattern: Graph, graph: Graph) -> Match | None:
     """The first place in the graph's order where the pattern fits, and where nothing else reads what goes."""
     last = list(pattern.nodes.values())[-1]
     for node in graph.nodes.values():
-        match = Match()
+        match = Match(last=node.id)
         if fits(pattern, last, graph, node, match) and len(match.nodes) == len(pattern.nodes):
             if not leaks(pattern, graph, match) and closed(graph, set(match.nodes.values())):
                 return match

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import combinations
 
-from ...stages._contract import Port
+from ...stages._contract import Contract
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.build_graph import build_graph
@@ -19,7 +19,7 @@ def pattern_graphs(stage: Stage, stages: Mapping[str, Stage]) -> Iterator[Graph]
 
     None where a stage that it names is not among the stages. Raises ChunkwiseError when it does not fit together.
     """
-    if not {entry.use for entry in pattern_spec(stage).stages.values()} <= stages.keys():
+    if not {entry.use for entry in pattern_spec(stage, frozenset()).stages.values()} <= stages.keys():
         return
     optional = [name for name, port in stage.contract.inputs.items() if port.optional]
     for count in range(len(optional) + 1):
@@ -37,7 +37,7 @@ class Stages(dict):
 @cache
 def pattern_graph(stage: Stage, stages: "Stages", absent: frozenset[str]) -> Graph:
     try:
-        return build_graph(pattern_spec(stage), stages, absent)
+        return build_graph(pattern_spec(stage, absent), stages, absent)
     except ChunkwiseError as error:
         first = error.diagnostics[0]
         message = f"the pattern of stage {stage.name} does not fit together: {first.message}"
@@ -45,19 +45,23 @@ def pattern_graph(stage: Stage, stages: "Stages", absent: frozenset[str]) -> Gra
 
 
 @cache
-def pattern_spec(stage: Stage) -> PipelineSpec:
-    """The pattern as a pipeline: inputs and params are those of the stage that replaces it."""
+def pattern_spec(stage: Stage, absent: frozenset[str]) -> PipelineSpec:
+    """The pattern as a pipeline: inputs and params are those of the stage that replaces it; a unit that depends on
+    which of them are there is that of these."""
     contract = stage.contract
     params = {name: "1" for name in contract.params}
     head = ["schema: pipeline/v1", f"name: {stage.name}", "axes: {C: 64}", "inputs:"]
-    head += [f"  {name}: {written(port)}" for name, port in contract.inputs.items()]
+    head += [f"  {name}: {written(name, contract, absent)}" for name in contract.inputs]
     head += ["params:", *(f"  {name}: {value}" for name, value in params.items())] if params else []
     return parse_spec("\n".join(head) + stage.pattern, f"{stage.file}, pattern")
 
 
-def written(port: Port) -> str:
-    parts = [f"shape: {port.shape}", f"dtype: {port.dtype}"]
-    parts += [f"unit: {port.unit}"] if port.unit else []
+def written(name: str, contract: Contract, absent: frozenset[str]) -> str:
+    port = contract.inputs[name]
+    parts, unit = [f"shape: {port.shape}", f"dtype: {port.dtype}"], port.unit
+    for variable, (decides, there, missing) in contract.presence.items():
+        unit = unit and unit.replace("{" + variable + "}", missing if decides in absent else there)
+    parts += [f"unit: {unit}"] if unit else []
     parts += [f'where: "{port.where}"'] if port.where else []
     parts += ["optional: true"] if port.optional else []
     return "{" + ", ".join(parts) + "}"

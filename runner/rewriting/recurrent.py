@@ -9,9 +9,7 @@ from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Graph
 from ..stage_files.stage_library import Stage
-from .match import find_match
-from .pattern import pattern_graphs
-from .replace_part import replaced
+from .apply import with_replaced
 
 MODES = ("auto", "chunk", "recurrent")
 SHORT = 16
@@ -20,11 +18,7 @@ SHORT = 16
 
 def recurrent_graph(graph: Graph, stages: Mapping[str, Stage]) -> Graph | None:
     """The graph with every part that a one-kernel recurrence can stand for replaced; None where none can."""
-    found = graph
-    for stage in sorted(stages.values(), key=lambda stage: -len(stage.pattern or "")):
-        for pattern in pattern_graphs(stage, stages) if stage.pattern else ():
-            while match := find_match(pattern, found):
-                found = replaced(found, pattern, match, stage)
+    found = with_replaced(graph, [each for each in stages.values() if each.pattern and not each.fuses], stages)
     return found if found is not graph else None
 
 

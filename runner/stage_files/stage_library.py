@@ -37,6 +37,7 @@ class Stage:
     """One loaded stage file, or one made from it. doc: the first paragraph of its docstring. vjp: None where
     autograd serves. is_vjp: its reference takes ``needs``, the inputs whose gradients are wanted. pattern: the stages
     whose work it does, as the ``stages`` and ``outputs`` of a pipeline over its own ports; None where it replaces none.
+    fuses: whether it does so chunk by chunk, in any call (FUSES), rather than token by token in short ones (REPLACES).
     segment: the stage that says what a piece of a sequence does to the state (runner/parallel); None where a sequence
     cannot be cut. transport: the back end of the process group that a stage of communication sends over, or "".
     """
@@ -51,6 +52,7 @@ class Stage:
     vjp_launchers: tuple[Launcher, ...] = ()
     is_vjp: bool = False
     pattern: str | None = None
+    fuses: bool = False
     segment: str | None = None
     transport: str = ""
 
@@ -193,7 +195,8 @@ def stage_of(module: types.ModuleType, file: Path) -> tuple[Stage | None, list[D
         launchers=tuple(getattr(module, "LAUNCHERS", ())),
         vjp=getattr(module, "vjp", None),
         vjp_launchers=tuple(getattr(module, "VJP_LAUNCHERS", ())),
-        pattern=getattr(module, "REPLACES", None),
+        pattern=getattr(module, "FUSES", getattr(module, "REPLACES", None)),
+        fuses=hasattr(module, "FUSES"),
         segment=getattr(module, "SEGMENT", None),
     )
     return stage, []

@@ -46,6 +46,11 @@ class Subject:
     def seqs(self) -> Seqs:
         return self.call.seqs
 
+    @property
+    def written(self) -> Graph:
+        """The graph as the file has it."""
+        return self.graph.file or self.graph
+
 
 def nan_filled(shape, dtype, device) -> torch.Tensor:
     if dtype.is_floating_point:
@@ -54,9 +59,11 @@ def nan_filled(shape, dtype, device) -> torch.Tensor:
 
 
 def staged_values(subject: Subject, compute: torch.dtype, rounding=None) -> dict[str, torch.Tensor | None]:
-    """Every value of the graph by the chain of references: exact in float64, or as the rounding model has it."""
+    """Every value by the chain of references: exact in float64, also those that a fused stage keeps to itself; or those
+    of the graph that runs, as the rounding model has it."""
     values = {**subject.inputs, **subject.cotangents}
-    for node in subject.graph.nodes.values():
+    graph = subject.graph if rounding else subject.written
+    for node in graph.nodes.values():
         inputs = {port: values[name] if name else None for port, name in node.inputs.items()}
         outputs = stage_outputs(subject, node, inputs, compute, rounding)
         if rounding is not None:
@@ -110,7 +117,7 @@ def stage_case(subject: Subject, node: Node, exact: Mapping) -> StageCase:
 def vjp_case(subject: Subject, node: Node, inputs: dict, exact: Mapping) -> StageCase:
     """The truth is autograd through the stage's reference. What the vjp reads of the stage's outputs is made from
     the same rounded inputs, so that both speak of one point."""
-    forward = subject.graph.nodes[node.id.removesuffix(".vjp")]
+    forward = subject.written.nodes[node.id.removesuffix(".vjp")]
     given = {port: port_value(subject, exact, name) for port, name in forward.inputs.items()}
     read = [port for port in forward.outputs if port in inputs]
     if read:
@@ -131,7 +138,7 @@ def port_value(subject: Subject, exact: Mapping, name: str | None) -> torch.Tens
     x = exact[name] if name else None
     if x is None or not x.is_floating_point():
         return None if x is None else x.contiguous()
-    return x.to(port_dtype(subject.graph.values[name].dtype, subject.call.io)).contiguous()
+    return x.to(port_dtype(subject.written.values[name].dtype, subject.call.io)).contiguous()
 
 
 def models(make: Callable, truths: Mapping[str, torch.Tensor], few_roundings=False) -> dict[str, list[torch.Tensor]]:

@@ -1,0 +1,95 @@
+"""The delta rule's scan that emits its output: what each chunk writes is made on chip from Ai, and read at once."""
+
+import triton
+import triton.language as tl
+
+from ._chunks import sequence_rows
+from ._decay import chunk_decay, pair_decay_transposed, to_chunk_end
+from .chunk_delta_h import load_state, store_state
+
+
+@triton.jit(do_not_specialize=["scale", "T", "NT", "H", "HV"])
+def chunk_delta_o_kernel(
+    q, k, v, beta, Ai, g, initial_state, o, final_state, scale, cu_seqlens, chunk_offsets, T, NT, H, HV,
+    K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """v_new = Ai beta (v - 2^g k S), o = scale (2^g q S + (E * q k^T) v_new), S <- 2^g_C S + (ga k)^T v_new.
+
+    One program owns BV value columns of one sequence's head. All is held transposed, the state in tiles [BV, BK], so
+    that the left operand of every product with the state or with v_new comes from registers.
+    """
+    NK: tl.constexpr = (K + BK - 1) // BK
+    NV: tl.constexpr = (V + BV - 1) // BV
+    pid = tl.program_id(0).to(tl.int64)
+    o_v = (pid % NV).to(tl.int32) * BV + tl.arange(0, BV)
+    i_h = (pid // NV) % HV
+    i_n = pid // NV // HV
+    bos, length, slot = sequence_rows(i_n, cu_seqlens, chunk_offsets, T, NT)
+    p_n = (i_n * HV + i_h) * (K * V)
+    o_c = tl.arange(0, C)
+    b_s = load_state(initial_state, p_n, o_v, K, V, BK, BV)
+
+    for i_t in range(tl.cdiv(length, C)):
+        o_t = i_t * C
+        n = tl.minimum(length - o_t, C)
+        m_c = o_c < n
+        p_k = k + ((bos + o_t) * H + i_h // (HV // H)) * K
+        p_q = q + ((bos + o_t) * H + i_h // (HV // H)) * K
+        row = (bos + o_t) * HV + i_h
+        o_vc = o_v[:, None] + o_c[None, :] * (HV * V)
+        m_vc = (o_v < V)[:, None] & m_c[None, :]
+        b_held = tl.zeros([BV, C], dtype=tl.float32)
+        for j in tl.static_range(NK):
+            o_k = j * BK + tl.arange(0, BK)
+            m_kc = (o_k < K)[:, None] & m_c[None, :]
+            b_kt = tl.load(p_k + o_k[:, None] + o_c[None, :] * (H * K), mask=m_kc, other=0.0)
+            b_held = tl.dot(b_s[j].to(b_kt.dtype), b_kt, b_held, input_precision=PRECISION)
+        b_g, b_gl = chunk_decay(g, None, i_h, bos, o_t, length, HV, C)
+        if g is not None:
+            b_held *= tl.exp2(b_g)[None, :]
+        b_v = tl.load(v + row * V + o_vc, mask=m_vc, other=0.0)
+        b_beta = tl.load(beta + row + o_c * HV, mask=m_c, other=0.0).to(tl.float32)
+        b_x = ((b_v.to(tl.float32) - b_held) * b_beta[None, :]).to(b_v.dtype)
+        m_ji = m_c[None, :] & (o_c[:, None] <= o_c[None, :])
+        b_Ait = tl.load(Ai + row * C + o_c[:, None] + o_c[None, :] * (HV * C), mask=m_ji, other=0.0)
+        b_new = tl.dot(b_x, b_Ait, input_precision=PRECISION)
+        b_u = b_new.to(b_v.dtype)
+        if g is not None:
+            b_end = (b_new * to_chunk_end(b_g, b_gl, n, C)[None, :]).to(b_v.dtype)
+        else:
+            b_end = b_u
+
+        b_o = tl.zeros([BV, C], dtype=tl.float32)
+        for j in tl.static_range(NK):
+            o_k = j * BK + tl.arange(0, BK)
+            m_kc = (o_k < K)[:, None] & m_c[None, :]
+            b_qt = tl.load(p_q + o_k[:, None] + o_c[None, :] * (H * K), mask=m_kc, other=0.0)
+            b_o = tl.dot(b_s[j].to(b_qt.dtype), b_qt, b_o, input_precision=PRECISION)
+        if g is not None:
+            b_o *= tl.exp2(b_g)[None, :]
+        b_a = tl.zeros([C, C], dtype=tl.float32)
+        for j in tl.static_range(NK):
+            o_k = j * BK + tl.arange(0, BK)
+            m_kc = (o_k < K)[:, None] & m_c[None, :]
+            b_qt = tl.load(p_q + o_k[:, None] + o_c[None, :] * (H * K), mask=m_kc, other=0.0)
+            m_ck = m_c[:, None] & (o_k < K)[None, :]
+            b_k = tl.load(p_k + o_c[:, None] * (H * K) + o_k[None, :], mask=m_ck, other=0.0)
+            b_a = tl.dot(b_k, b_qt, b_a, input_precision=PRECISION)
+        if g is not None:
+            b_a *= pair_decay_transposed(b_g, b_g, o_c, o_c, n)
+        else:
+            b_a = tl.where(o_c[:, None] <= o_c[None, :], b_a, 0.0)
+        b_o = tl.dot(b_u, b_a.to(b_u.dtype), b_o, input_precision=PRECISION) * scale
+        tl.store(o + row * V + o_vc, b_o.to(o.dtype.element_ty), mask=m_vc)
+
+        b_next = ()
+        for j in tl.static_range(NK):
+            o_k = j * BK + tl.arange(0, BK)
+            m_ck = m_c[:, None] & (o_k < K)[None, :]
+            b_k = tl.load(p_k + o_c[:, None] * (H * K) + o_k[None, :], mask=m_ck, other=0.0)
+            b_j = b_s[j] * tl.exp2(b_gl) if g is not None else b_s[j]
+            b_next = b_next + (tl.dot(b_end, b_k, b_j, input_precision=PRECISION),)
+        b_s = b_next
+
+    if final_state is not None:
+        store_state(final_state, p_n, b_s, o_v, K, V, BK)

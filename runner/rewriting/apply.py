@@ -1,0 +1,28 @@
+"""Every part of a graph that some stages can stand for, replaced by them."""
+
+from collections.abc import Callable, Collection, Mapping
+
+from ..graphs.graph import Graph, Node
+from ..stage_files.stage_library import Stage
+from .match import find_match
+from .pattern import pattern_graphs
+from .replace_part import replaced
+
+
+def with_replaced(
+    graph: Graph,
+    replacing: Collection[Stage],
+    stages: Mapping[str, Stage],
+    takes: Callable[[Node], bool] = lambda node: True,
+) -> Graph:
+    """The largest pattern first. takes: whether the node that would stand there can run; where it cannot, that place
+    stays as it is. The graph itself where nothing fits."""
+    found = graph
+    for stage in sorted(replacing, key=lambda stage: -len(stage.pattern)):
+        for pattern in pattern_graphs(stage, stages):
+            while match := find_match(pattern, found):
+                after = replaced(found, pattern, match, stage)
+                if not takes(after.nodes[match.last]):
+                    break
+                found = after
+    return found

@@ -1,0 +1,53 @@
+"""Parts of the chunked form that one kernel can do, where the call's sizes allow it."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..graphs.graph import Graph, Node
+from ..graphs.sizes import local_sizes
+from ..graphs.wire import did_you_mean
+from ..planning.plan import device_class, offers
+from ..stage_files.stage_library import Stage
+from .apply import with_replaced
+
+NONE, AUTO = "none", "auto"
+
+
+def fusions(fuse: str, stages: Mapping[str, Stage]) -> list[Stage]:
+    """The stages that ``none``, ``auto`` or ``NAME,...`` allows to stand for others."""
+    able = {name: stage for name, stage in stages.items() if stage.fuses}
+    if fuse in (NONE, AUTO):
+        return list(able.values()) if fuse == AUTO else []
+    names = fuse.split(",")
+    for name in names:
+        if name not in able:
+            message = f"there is no fusion {name}" if name not in stages else f"{name} stands for no other stages"
+            help = did_you_mean(name, able) or f"fusions are none, auto, {', '.join(able)}"
+            raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help))
+    return [able[name] for name in names]
+
+
+def fused_graph(
+    graph: Graph, allowed: list[Stage], stages: Mapping[str, Stage], sizes: Mapping[str, int], device: torch.device
+) -> Graph:
+    """The graph with the forward phase's parts replaced; what was refused, and why, is among its notes."""
+    refused: list[str] = []
+
+    def takes(node: Node) -> bool:
+        why = refusal(node, sizes, device)
+        if why:
+            refused.append(f"{node.id}: {node.stage.name} not in place of {', '.join(node.replaces)}: {why}")
+        return not why
+
+    found = with_replaced(graph, allowed, stages, takes)
+    return replace(found, notes=(*graph.notes, *dict.fromkeys(refused))) if refused else found
+
+
+def refusal(node: Node, sizes: Mapping[str, int], device: torch.device) -> str | None:
+    """Why no launcher takes these sizes; None where one does."""
+    reasons = [why for _, why in offers(node, local_sizes(node, sizes), device_class(device))]
+    return None if None in reasons else "; ".join(reasons)

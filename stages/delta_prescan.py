@@ -1,0 +1,74 @@
+"""What the delta rule's scan needs of each chunk's keys and gates: chunk_local_cumsum, chunk_scaled_dot_kkt and
+solve_tril in one kernel.
+
+    y[i] = sum over j <= i in the chunk of max(x[j] log2 e, -126)
+    Ai   = (I + A)^-1,   A[i, j] = beta[i] <k[i], k[j]> 2^(y[i] - y[j])   for j < i in the chunk, else 0
+
+A never goes through memory. Without x nothing decays, and there is no y.
+"""
+
+from . import chunk_local_cumsum, chunk_scaled_dot_kkt, solve_tril
+from ._contract import F32, Contract, Launch, Launcher, Port
+from ._tiles import by_dtype, chunk_limits, precision
+from .solve_tril import inverse_precision
+
+CONTRACT = Contract(
+    inputs={
+        "k": Port("B T H K"),
+        "beta": Port("B T HV"),
+        "x": Port("B T HV", F32, unit="log_decay/ln/token", where="<= 0"),
+    },
+    outputs={
+        "y": Port("B T HV", F32, unit="log_decay/log2/chunk_sum", where="non_increasing(T in chunk)"),
+        "Ai": Port("B T HV C", unit="gram/unit_lower_inverse/gated"),
+    },
+    requires=("HV % H == 0",),
+    flops="B * T * HV * C * (2 * K + C / 3)",
+)
+
+FUSES = """
+stages:
+  cumsum: {use: chunk_local_cumsum,   in: {x: x}}
+  kkt:    {use: chunk_scaled_dot_kkt, in: {k: k, beta: beta, g: cumsum.y}}
+  solve:  {use: solve_tril,           in: {A: kkt.A}}
+outputs: {y: cumsum.y, Ai: solve.Ai}
+"""
+
+
+def reference(k, beta, x, *, C):
+    """k [B, T, H, K]; beta, x, y [B, T, HV]; Ai [B, T, HV, C]."""
+    y = chunk_local_cumsum.reference(x, C=C)["y"]
+    A = chunk_scaled_dot_kkt.reference(k, beta, y, C=C)["A"]
+    return {"y": y, **solve_tril.reference(A, C=C)}
+
+
+def configs(axes, device):
+    warps = {16: 1, 32: 2, 64: 4, 128: 8}[axes["C"]]
+    tile = {"BK": 64, "BK_F32": 32, "num_stages": 1}
+    return [tile | {"num_warps": warps}, tile | {"num_warps": max(1, warps // 2)}]
+
+
+def launch(k, beta, x, y, Ai, *, C, seqs, config):
+    from ..kernels.delta_prescan import delta_prescan_kernel
+
+    B, T, H, K = k.shape
+    HV = beta.shape[2]
+    return [
+        Launch(
+            delta_prescan_kernel,
+            grid=(B * seqs.NT * HV,),
+            args=dict(
+                k=k, beta=beta, x=x, y=y, Ai=Ai, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table,
+                T=T, NT=seqs.NT, H=H, HV=HV,
+            ),
+            constexprs=dict(
+                K=K, C=C, BK=by_dtype(config, "BK", k.dtype, K), PRECISION=precision(k.dtype),
+                MERGE=inverse_precision(Ai.dtype),
+            ),
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    ]  # fmt: skip
+
+
+LAUNCHERS = [Launcher("triton", launch, configs, chunk_limits)]

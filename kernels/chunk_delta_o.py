@@ -8,6 +8,16 @@ from ._decay import chunk_decay, pair_decay_transposed, to_chunk_end
 from .chunk_delta_h import load_state, store_state
 
 
+@triton.jit
+def load_columns(p, o, m, WHOLE: tl.constexpr):
+    """A tile whose columns m are there; WHOLE: all of them are."""
+    if WHOLE:
+        b = tl.load(p + o)
+    else:
+        b = tl.load(p + o, mask=m, other=0.0)
+    return b
+
+
 @triton.jit(do_not_specialize=["scale", "T", "NT", "H", "HV"])
 def chunk_delta_o_kernel(
     q, k, v, beta, Ai, g, initial_state, o, final_state, scale, cu_seqlens, chunk_offsets, T, NT, H, HV,
@@ -33,22 +43,36 @@ def chunk_delta_o_kernel(
         o_t = i_t * C
         n = tl.minimum(length - o_t, C)
         m_c = o_c < n
+        # rows past the chunk's end repeat its last one, so that no load needs a mask of rows; what they give is never
+        # stored, and enters the state with the factor 0
+        o_r = tl.minimum(o_c, n - 1)
         p_k = k + ((bos + o_t) * H + i_h // (HV // H)) * K
         p_q = q + ((bos + o_t) * H + i_h // (HV // H)) * K
         row = (bos + o_t) * HV + i_h
         o_vc = o_v[:, None] + o_c[None, :] * (HV * V)
         m_vc = (o_v < V)[:, None] & m_c[None, :]
+        b_g, b_gl = chunk_decay(g, None, i_h, bos, o_t, length, HV, C)
+        b_a = tl.zeros([C, C], dtype=tl.float32)
+        for j in tl.static_range(NK):
+            o_k = j * BK + tl.arange(0, BK)
+            b_qt = load_columns(p_q, o_k[:, None] + o_r[None, :] * (H * K), (o_k < K)[:, None], K % BK == 0)
+            b_k = load_columns(p_k, o_r[:, None] * (H * K) + o_k[None, :], (o_k < K)[None, :], K % BK == 0)
+            b_a = tl.dot(b_k, b_qt, b_a, input_precision=PRECISION)
+        if g is not None:
+            b_a *= pair_decay_transposed(b_g, b_g, o_c, o_c, n)
+        else:
+            b_a = tl.where(o_c[:, None] <= o_c[None, :], b_a, 0.0)
+        b_p = b_a.to(k.dtype.element_ty)
+
         b_held = tl.zeros([BV, C], dtype=tl.float32)
         for j in tl.static_range(NK):
             o_k = j * BK + tl.arange(0, BK)
-            m_kc = (o_k < K)[:, None] & m_c[None, :]
-            b_kt = tl.load(p_k + o_k[:, None] + o_c[None, :] * (H * K), mask=m_kc, other=0.0)
+            b_kt = load_columns(p_k, o_k[:, None] + o_r[None, :] * (H * K), (o_k < K)[:, None], K % BK == 0)
             b_held = tl.dot(b_s[j].to(b_kt.dtype), b_kt, b_held, input_precision=PRECISION)
-        b_g, b_gl = chunk_decay(g, None, i_h, bos, o_t, length, HV, C)
         if g is not None:
             b_held *= tl.exp2(b_g)[None, :]
-        b_v = tl.load(v + row * V + o_vc, mask=m_vc, other=0.0)
-        b_beta = tl.load(beta + row + o_c * HV, mask=m_c, other=0.0).to(tl.float32)
+        b_v = load_columns(v + row * V, o_v[:, None] + o_r[None, :] * (HV * V), (o_v < V)[:, None], V % BV == 0)
+        b_beta = tl.load(beta + row + o_r * HV).to(tl.float32)
         b_x = ((b_v.to(tl.float32) - b_held) * b_beta[None, :]).to(b_v.dtype)
         m_ji = m_c[None, :] & (o_c[:, None] <= o_c[None, :])
         b_Ait = tl.load(Ai + row * C + o_c[:, None] + o_c[None, :] * (HV * C), mask=m_ji, other=0.0)
@@ -57,36 +81,22 @@ def chunk_delta_o_kernel(
         if g is not None:
             b_end = (b_new * to_chunk_end(b_g, b_gl, n, C)[None, :]).to(b_v.dtype)
         else:
-            b_end = b_u
+            b_end = tl.where(m_c[None, :], b_u, 0.0)
 
         b_o = tl.zeros([BV, C], dtype=tl.float32)
         for j in tl.static_range(NK):
             o_k = j * BK + tl.arange(0, BK)
-            m_kc = (o_k < K)[:, None] & m_c[None, :]
-            b_qt = tl.load(p_q + o_k[:, None] + o_c[None, :] * (H * K), mask=m_kc, other=0.0)
+            b_qt = load_columns(p_q, o_k[:, None] + o_r[None, :] * (H * K), (o_k < K)[:, None], K % BK == 0)
             b_o = tl.dot(b_s[j].to(b_qt.dtype), b_qt, b_o, input_precision=PRECISION)
         if g is not None:
             b_o *= tl.exp2(b_g)[None, :]
-        b_a = tl.zeros([C, C], dtype=tl.float32)
-        for j in tl.static_range(NK):
-            o_k = j * BK + tl.arange(0, BK)
-            m_kc = (o_k < K)[:, None] & m_c[None, :]
-            b_qt = tl.load(p_q + o_k[:, None] + o_c[None, :] * (H * K), mask=m_kc, other=0.0)
-            m_ck = m_c[:, None] & (o_k < K)[None, :]
-            b_k = tl.load(p_k + o_c[:, None] * (H * K) + o_k[None, :], mask=m_ck, other=0.0)
-            b_a = tl.dot(b_k, b_qt, b_a, input_precision=PRECISION)
-        if g is not None:
-            b_a *= pair_decay_transposed(b_g, b_g, o_c, o_c, n)
-        else:
-            b_a = tl.where(o_c[:, None] <= o_c[None, :], b_a, 0.0)
-        b_o = tl.dot(b_u, b_a.to(b_u.dtype), b_o, input_precision=PRECISION) * scale
+        b_o = tl.dot(b_u, b_p, b_o, input_precision=PRECISION) * scale
         tl.store(o + row * V + o_vc, b_o.to(o.dtype.element_ty), mask=m_vc)
 
         b_next = ()
         for j in tl.static_range(NK):
             o_k = j * BK + tl.arange(0, BK)
-            m_ck = m_c[:, None] & (o_k < K)[None, :]
-            b_k = tl.load(p_k + o_c[:, None] * (H * K) + o_k[None, :], mask=m_ck, other=0.0)
+            b_k = load_columns(p_k, o_r[:, None] * (H * K) + o_k[None, :], (o_k < K)[None, :], K % BK == 0)
             b_j = b_s[j] * tl.exp2(b_gl) if g is not None else b_s[j]
             b_next = b_next + (tl.dot(b_end, b_k, b_j, input_precision=PRECISION),)
         b_s = b_next

@@ -63,10 +63,16 @@ def reference(q, k, v, beta, Ai, g, initial_state, *, scale, C):
 
 
 def configs(axes, device):
-    """A state tile [K, BV], the pairs of a chunk and its rows share the registers."""
-    shared = {"BK": 64, "BK_F32": 32, "BV_F32": 16, "num_stages_F32": 1, "num_warps_F32": 8 if axes["C"] == 128 else 4}
-    wide = axes["K"] > 128 or axes["C"] == 128
-    tiles = [(64, 8, 1)] if wide else [(64, 4, 2), (64, 4, 3), (64, 4, 1)]
+    """A state tile [K, BV], the pairs of a chunk and its rows share the registers: where the products' operands go
+    through them (sm_80, sm_100), and for long K or C, tiles are narrower."""
+    C = axes["C"]
+    shared = {"BK": 64, "BK_F32": 32, "BV_F32": 16, "num_stages_F32": 1, "num_warps_F32": 8 if C == 128 else 4}
+    if axes["K"] > 128 or C == 128:
+        tiles = [(32, 8, 1), (64, 8, 1)]
+    elif device == "sm_90":
+        tiles = [(64, 4, 2), (64, 4, 3), (32, 4, 2)]
+    else:
+        tiles = [(32, 8, 2), (32, 4, 2)]
     return [{**shared, "BV": BV, "num_warps": warps, "num_stages": stages} for BV, warps, stages in tiles]
 
 

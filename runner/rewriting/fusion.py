@@ -25,8 +25,9 @@ def fusions(fuse: str, stages: Mapping[str, Stage]) -> list[Stage]:
     names = fuse.split(",")
     for name in names:
         if name not in able:
-            message = f"there is no fusion {name}" if name not in stages else f"{name} stands for no other stages"
-            help = did_you_mean(name, able) or f"fusions are none, auto, {', '.join(able)}"
+            message, help = f"{name} stands for no other stages", f"fusions are none, auto, {', '.join(able)}"
+            if name not in stages:
+                message, help = f"there is no fusion {name}", did_you_mean(name, able) or help
             raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help))
     return [able[name] for name in names]
 

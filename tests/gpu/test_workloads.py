@@ -4,6 +4,7 @@ import pytest
 import torch
 from support.ops import OPS, PIPELINES, RAGGED, check, has_gradient_kernels, inputs, op
 
+from chunkwise.runner import load
 from chunkwise.runner.verification.generate import CASES
 from chunkwise.runner.workloads import WORKLOADS
 
@@ -68,6 +69,15 @@ def test_e1_e2_e7_widths(name, K, V):
 @pytest.mark.parametrize("name", [name for name in PIPELINES if has_gradient_kernels(name)])
 def test_gradients(name):
     verified(name, torch.bfloat16, seqlens=(70, 0, 1, 64), backward=True, seed=1)
+
+
+@pytest.mark.parametrize("io", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("workload", ["B1_T8192_H96_D128", "B4_T2048_H16_D128", "B8_T2048_H32_D256"])
+@pytest.mark.parametrize("name", ["gated_delta", "delta_rule", "qwen3_next_gdn"])
+def test_fused(name, workload, io):
+    kernel = load(name, backend="triton", mode="chunk", fuse="auto")
+    check(kernel, inputs(kernel, io, device="cuda", **WORKLOADS[workload]))
+    torch.cuda.empty_cache()
 
 
 @pytest.mark.parametrize("scale", [1, 1.0, 0.999])

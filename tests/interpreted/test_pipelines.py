@@ -3,6 +3,8 @@
 import pytest
 from support.ops import OPS, PIPELINES, check, inputs, op
 
+from chunkwise.runner import load
+
 
 def verified(name, seqlens):
     kernel = op(name, 16, "interpret")
@@ -17,3 +19,12 @@ def test_packed(name):
 @pytest.mark.parametrize("name", OPS)
 def test_plain(name):
     verified(name, None)
+
+
+@pytest.mark.parametrize("seqlens", [None, (17, 0, 1)], ids=["plain", "packed"])
+@pytest.mark.parametrize("name", ["gated_delta", "delta_rule"])
+def test_fused(name, seqlens):
+    kernel = load(name, backend="interpret", mode="chunk", fuse="auto").with_axes({"C": 16})
+    given = inputs(kernel, seqlens=seqlens, B=1, T=18, H=1, HV=2, K=24, V=40)
+    assert kernel.bind(given, None, seqlens).forward_plan().notes
+    check(kernel, given, seqlens=seqlens)

@@ -1,0 +1,94 @@
+"""Fused stages in pipelines: what they stand for, where they are refused, and that nothing else changes."""
+
+import pytest
+import torch
+from support.ops import RAGGED, check, inputs, same_bits
+
+from chunkwise.runner import load
+from chunkwise.runner.loading.pipelines import find_pipeline
+from chunkwise.runner.main import main
+
+SIZES = dict(B=2, T=70, H=1, HV=2, K=24, V=16)
+PRESCAN = "solve: delta_prescan in place of cumsum, kkt, solve"
+SCAN = "out: chunk_delta_o in place of wy, scan, out"
+FUSED = {"gated_delta": [PRESCAN, SCAN], "delta_rule": [SCAN], "qwen3_next_gdn": [PRESCAN, SCAN]}
+"""Pipeline -> what auto does in it."""
+
+
+def notes(an_op, given):
+    return list(an_op.bind(given).forward_plan().notes)
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_what_auto_fuses(name):
+    """Both with and without gradients; the rebuild and backward phases keep their stages."""
+    an_op = load(name, fuse="auto")
+    given = inputs(an_op, **SIZES)
+    call = an_op.bind(given)
+    assert notes(an_op, given) == FUSED[name]
+    joint = call.joint(call.trainable(), call.wanted)
+    assert list(call.forward_plan(joint).notes) == FUSED[name]
+    assert {"wy.rebuild", "scan.rebuild", "scan.vjp", "out.vjp", "solve.vjp"} <= joint.nodes.keys()
+
+
+@pytest.mark.parametrize("name", FUSED)
+def test_fused_references_are_the_op(name):
+    an_op = load(name, fuse="auto")
+    check(an_op, inputs(an_op, **SIZES), backward=True)
+
+
+def test_gradients_are_those_of_the_plain_stages():
+    plain, fused = load("gated_delta"), load("gated_delta", fuse="auto")
+    given = inputs(plain, torch.float64, seqlens=RAGGED, **{**SIZES, "B": 1, "T": sum(RAGGED) + 3})
+    found = []
+    for an_op in (plain, fused):
+        leaves = {name: x.clone().requires_grad_() for name, x in given.items()}
+        out = an_op(**leaves, seqlens=RAGGED)
+        (out.o.sum() + (out.final_state**2).sum()).backward()
+        found.append([out.o.detach(), out.final_state.detach(), *(x.grad for x in leaves.values())])
+    for one, two in zip(*found):
+        torch.testing.assert_close(two, one, rtol=1e-9, atol=1e-9)
+
+
+def test_none_is_the_file_and_names_choose():
+    given = inputs(load("gated_delta"), **SIZES)
+    plain = load("gated_delta")
+    assert notes(plain, given) == [] and same_bits(load("gated_delta", fuse="none")(**given).o, plain(**given).o)
+    assert notes(load("gated_delta", fuse="chunk_delta_o"), given) == [SCAN]
+    assert notes(load("gated_delta", fuse="chunk_delta_o,delta_prescan"), given) == [PRESCAN, SCAN]
+
+
+def test_what_a_fused_stage_would_keep_to_itself_is_not_fused(tmp_path):
+    """The states are an output of this variant."""
+    text = find_pipeline("gated_delta").read_text()
+    text = text[: text.index("definition:")] + text[text.index("stages:") :]
+    (tmp_path / "p.yaml").write_text(text.replace("outputs: {o: out.o,", "outputs: {h: scan.h, o: out.o,"))
+    an_op = load(tmp_path / "p.yaml", fuse="auto")
+    assert notes(an_op, inputs(an_op, **SIZES)) == [PRESCAN]
+
+
+def test_sizes_that_a_fused_kernel_refuses():
+    an_op = load("gated_delta", fuse="auto")
+    refused = an_op.fused(an_op.whole, {**an_op.bind(inputs(an_op, **SIZES)).sizes, "K": 300}, torch.device("cpu"))
+    assert refused.notes == ("out: chunk_delta_o not in place of wy, scan, out: K = 300: at most 256",)
+
+
+@pytest.mark.parametrize(
+    "name, message",
+    [
+        ("chunk_delta_p", "error[CW601]: there is no fusion chunk_delta_p\nhelp: did you mean chunk_delta_o?"),
+        ("chunk_o", "error[CW601]: chunk_o stands for no other stages\nhelp: fusions are none, auto, "),
+    ],
+)
+def test_an_unknown_fusion(capsys, name, message):
+    assert main(["run", "gated_delta", "--fuse", name]) == 2
+    assert capsys.readouterr().err.startswith(message)
+
+
+def test_run_says_what_is_fused(capsys, tmp_path):
+    assert main(["run", "gated_delta", "--fuse", "auto", "--axes", "T=70", "--out", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert PRESCAN in text and SCAN in text
+    cells = [[cell.strip() for cell in line.split("│")[1:3]] for line in text.splitlines() if "reference" in line]
+    assert ["solve", "delta_prescan"] in cells and ["out", "chunk_delta_o"] in cells
+    assert (tmp_path / "gated_delta" / "graph.svg").exists()

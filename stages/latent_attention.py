@@ -10,7 +10,7 @@ import torch
 
 from . import flash_fwd
 from ._contract import F32, Contract, Launcher, Port, ceil_div
-from ._decode import decode_launches, splits
+from ._decode import decode_launches, float32_tiles, splits
 from .rope_attention import SPAN
 
 CONTRACT = Contract(
@@ -57,7 +57,7 @@ def limits(axes, device):
 
 def configs(axes, device):
     rows = ceil_div(axes["Sq"] * axes["HQ"], 64)
-    shared = {"SPLITS": splits(axes["Sk"], rows, KEYS), "BN_F32": 32, "num_stages_F32": 1}
+    shared = {"BM": 64, "SPLITS": splits(axes["Sk"], rows, KEYS), **float32_tiles((axes["DC"], axes["DR"]))}
     tiles = [(64, 2), (64, 1)] if device == "sm_90" else [(32, 1), (32, 2)]
     return [{"BN": BN, "num_warps": 8, "num_stages": stages, **shared} for BN, stages in tiles]
 

@@ -61,7 +61,7 @@ def in_order(x, where):
 
 
 def configs(axes, device):
-    return decode_configs(axes["NP"] * axes["PAGE"], axes)
+    return decode_configs(axes["NP"] * axes["PAGE"], axes["H"], (axes["D"], 0, axes["DV"]), device)
 
 
 def launch(

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.attention import latent, merged_is_whole, paged_is_contiguous
+from support.one_stage import STAGES
 from support.ops import check, inputs, op
 
 
@@ -35,3 +36,20 @@ def test_absorbed_is_naive():
     absorbed, _ = latent("mla_absorbed")
     for a, b in zip(naive(**given, window=9), absorbed(**given, window=9)):
         torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("device", "width", "tiles"),
+    [
+        ("sm_80", 128, [(64, 3), (64, 2), (128, 2)]),
+        ("sm_80", 256, [(32, 2)]),
+        ("sm_90", 128, [(64, 3), (64, 2), (128, 2)]),
+        ("sm_90", 256, [(64, 1)]),
+        ("sm_100", 256, [(64, 1)]),
+    ],
+)
+def test_c2_tiles_that_have_room(device, width, tiles):
+    """As compiled for each: on sm_90 at 256, 64 keys in two stages take 262,400 bytes, and 232,448 there are."""
+    (launcher,) = STAGES["rope_attention"].launchers
+    found = launcher.configs(dict(Sq=150, Sk=170, HQ=4, DN=width, DR=width, DV=width), device)
+    assert [(each["BN"], each["num_stages"]) for each in found] == tiles

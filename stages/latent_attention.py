@@ -43,8 +43,8 @@ def vjp(d_o, d_lse, q, q_rope, c, k_rope, first, end, o, lse, *, needs, scale):
     """flash_fwd's, in two parts; the latent takes as key and as value."""
     both, DC = (torch.cat([q, q_rope], -1), torch.cat([c, k_rope], -1)[:, :, None]), c.shape[-1]
     grads = flash_fwd.vjp(
-        d_o, d_lse, *both, c[:, :, None], first, end, None, None, None, o, lse, needs={"q", "k", "v"}, scale=scale,
-        softcap=0,
+        d_o, d_lse, *both, c[:, :, None], first, end, None, None, None, o=o, lse=lse, needs={"q", "k", "v"},
+        scale=scale, softcap=0,
     )  # fmt: skip
     q, k, v = grads["q"], grads["k"][:, :, 0], grads["v"][:, :, 0]
     found = {"q": q[..., :DC], "q_rope": q[..., DC:], "c": k[..., :DC] + v, "k_rope": k[..., DC:]}

@@ -43,7 +43,7 @@ def vjp(d_o, d_lse, q, q_rope, k, k_rope, v, first, end, o, lse, *, needs, scale
     wide, DN = k_rope[:, :, None].expand(*k.shape[:3], -1), q.shape[-1]
     both = torch.cat([q, q_rope], -1), torch.cat([k, wide], -1)
     grads = flash_fwd.vjp(
-        d_o, d_lse, *both, v, first, end, None, None, None, o, lse, needs={"q", "k", "v"}, scale=scale, softcap=0
+        d_o, d_lse, *both, v, first, end, None, None, None, o=o, lse=lse, needs={"q", "k", "v"}, scale=scale, softcap=0
     )
     q, k = grads["q"], grads["k"]
     found = {"q": q[..., :DN], "q_rope": q[..., DN:], "k": k[..., :DN], "k_rope": k[..., DN:].sum(2), "v": grads["v"]}

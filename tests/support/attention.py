@@ -4,6 +4,8 @@ import torch
 from support.one_stage import stage_op
 from support.ops import check, inputs, op, same_bits
 
+from chunkwise.runner.definition.functions import dropout
+
 MASKS = {
     "causal": {},
     "all": dict(causal=0),
@@ -51,7 +53,41 @@ def nan_leaves_no_trace(backend, given, params, unseen, rows):
     return clean, found
 
 
-def packed(backend, q_lengths, k_lengths, **sizes):
+def kept_weights(flash, B=2, HQ=2, N=40, **params):
+    """Which weights a call keeps, [B, HQ, N, N], as its output has it and as its gradient of v has it: every score is
+    0, and values and cotangents are unit rows."""
+    rows = torch.eye(N)[None, :, None]
+    q, v = torch.zeros(B, N, HQ, 16), rows.expand(B, N, HQ, N).clone().requires_grad_()
+    o = flash(q=q, k=q, v=v, causal=0, **params).o
+    (d_v,) = torch.autograd.grad(o, v, rows.expand_as(o))
+    return (o != 0).permute(0, 2, 1, 3), (d_v != 0).permute(0, 2, 3, 1)
+
+
+def dropped_alike(flash, tiled_otherwise):
+    """The same seed drops the same weights forward, backward, in other tiles, and in a part of the batch."""
+    forward, backward = kept_weights(flash, dropout=0.3, seed=11)
+    assert torch.equal(forward, by_definition(forward.shape, 0.3, 11)) and torch.equal(backward, forward)
+    assert all(torch.equal(each, forward) for each in kept_weights(tiled_otherwise, dropout=0.3, seed=11))
+    for each in kept_weights(flash, B=1, dropout=0.3, seed=11, first_batch=1):
+        assert torch.equal(each, forward[1:])
+    assert not torch.equal(by_definition(forward.shape, 0.3, 11 + 2**40), forward)
+
+
+def by_definition(shape, p, seed):
+    """What dropout keeps of all weights [B, HQ, Sq, Sk]."""
+    axes = [torch.arange(size).view([-1 if at == dim else 1 for at in range(4)]) for dim, size in enumerate(shape)]
+    return dropout(torch.ones(shape, dtype=torch.float64), p, seed, *axes) != 0
+
+
+def dropped_packed_is_alone(backend):
+    """Sequence n of a pack drops what it drops as batch n."""
+    drop, (q_lengths, k_lengths) = dict(dropout=0.4, seed=3), ((5, 3, 9), (7, 4, 20))
+    found, alone = packed(backend, q_lengths, k_lengths, drop)
+    for name, right in alone.items():
+        torch.testing.assert_close(found[name][:, : right.shape[1]], right, rtol=3e-6, atol=3e-6)
+
+
+def packed(backend, q_lengths, k_lengths, params=None, **sizes):
     """(results of sequences one after another, three queries and two keys past the last; of each alone, joined)."""
     ends = {name: torch.tensor(lengths).cumsum(0).int() for name, lengths in (("q", q_lengths), ("k", k_lengths))}
     rows = dict(Sq=sum(q_lengths) + 3, Sk=sum(k_lengths) + 2, ND=len(q_lengths))
@@ -60,12 +96,12 @@ def packed(backend, q_lengths, k_lengths, **sizes):
     given["k"][:, sum(k_lengths) :] = torch.nan
     given["v"][:, sum(k_lengths) :] = torch.nan
     alone, q, k = [], 0, 0
-    for n, m in zip(q_lengths, k_lengths, strict=True):
+    for place, (n, m) in enumerate(zip(q_lengths, k_lengths, strict=True)):
         parts = {"q": given["q"][:, q : q + n], "k": given["k"][:, k : k + m], "v": given["v"][:, k : k + m]}
-        alone.append(results(backend, parts))
+        alone.append(results(backend, parts, {**(params or {}), "first_batch": place}))
         q, k = q + n, k + m
     joined = {name: torch.cat([each[name] for each in alone], 1) for name in alone[0]}
-    return results(backend, given, name="flash_varlen"), joined
+    return results(backend, given, params, name="flash_varlen"), joined
 
 
 def packed_is_alone(backend):

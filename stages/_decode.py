@@ -19,13 +19,24 @@ def splits(keys, programs, fewest=KEYS):
     return max(1, min(ceil_div(PROGRAMS, max(1, programs)), ceil_div(keys, fewest)))
 
 
-def decode_configs(keys, H, widths, device):
-    """keys: how many there are at most. H: heads of them. widths: of keys, of the part with the positions (0: none),
+def decode_configs(keys, axes, widths, device):
+    """keys: how many there are at most. axes: Sq, HQ and H. widths: of keys, of the part with the positions (0: none),
     and of values."""
-    tiles = [(64, 3), (64, 2), (128, 2), (32, 2) if device == "sm_80" else (64, 1)]
-    found = [(BN, stages) for BN, stages in tiles if fits(64, BN, stages, widths, device)]
-    shared = {"BM": 64, "SPLITS": splits(keys, H), **float32_tiles(widths)}
-    return [{"BN": BN, "num_warps": 4, "num_stages": stages, **shared} for BN, stages in found[:3]]
+    shared = {"BM": 64, "num_warps": 4, **float32_tiles(widths)}
+    shared["SPLITS"] = splits(keys, axes["H"] * ceil_div(axes["Sq"] * (axes["HQ"] // axes["H"]), 64))
+    return [{"BN": BN, "num_stages": stages, **shared} for BN, stages in tiles(64, widths, device)]
+
+
+def prefill_configs(widths, device):
+    """As decode_configs, where queries are many and splits would only be summed."""
+    shared = {"BM": 128, "num_warps": 8, "SPLITS": 1, **float32_tiles(widths)}
+    return [{"BN": BN, "num_stages": stages, **shared} for BN, stages in tiles(128, widths, device)]
+
+
+def tiles(BM, widths, device):
+    """Three pairs of keys and stages at most, that have room beside BM rows of queries."""
+    found = [(64, 3), (64, 2), (128, 2), (32, 2) if device == "sm_80" else (64, 1)]
+    return [(BN, stages) for BN, stages in found if fits(BM, BN, stages, widths, device)][:3]
 
 
 def fits(BM, BN, stages, widths, device):

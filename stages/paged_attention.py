@@ -40,13 +40,16 @@ def vjp(d_o, d_lse, q, k, v, pages, first, end, own, sinks, slopes, o, lse, *, n
     grads = flash_fwd.vjp(
         d_o, d_lse, q, *ordered, first, end, own, sinks, slopes, o=o, lse=lse, needs=needs, scale=scale, softcap=softcap
     )
-    for name, cache in (("k", k), ("v", v)):
-        if name in grads and len(cache):
-            parts = grads[name].unflatten(1, (where.shape[1], cache.shape[1])).flatten(0, 1)
-            grads[name] = torch.zeros_like(cache).index_add(0, where.flatten(), parts)
-        elif name in grads:
-            grads[name] = torch.zeros_like(cache)
-    return grads
+    caches = {"k": k, "v": v}
+    return {name: by_page(x, where, caches[name]) if name in caches else x for name, x in grads.items()}
+
+
+def by_page(x, where, cache):
+    """The sums [PAGES, PAGE, ...] of what rows [B, NP PAGE, ...] in order of ``where`` give each page of a cache."""
+    if not len(cache):
+        return torch.zeros_like(cache)
+    parts = x.unflatten(1, (where.shape[1], cache.shape[1])).flatten(0, 1)
+    return torch.zeros_like(cache).index_add(0, where.flatten(), parts)
 
 
 def page_order(pages, end, size):
@@ -61,7 +64,7 @@ def in_order(x, where):
 
 
 def configs(axes, device):
-    return decode_configs(axes["NP"] * axes["PAGE"], axes["H"], (axes["D"], 0, axes["DV"]), device)
+    return decode_configs(axes["NP"] * axes["PAGE"], axes, (axes["D"], 0, axes["DV"]), device)
 
 
 def launch(

@@ -55,7 +55,7 @@ def limits(axes, device):
 
 
 def configs(axes, device):
-    return decode_configs(axes["Sk"], axes["HQ"], (axes["DN"], axes["DR"], axes["DV"]), device)
+    return decode_configs(axes["Sk"], axes | {"H": axes["HQ"]}, (axes["DN"], axes["DR"], axes["DV"]), device)
 
 
 def launch(

@@ -31,7 +31,7 @@ def vjp(d_o, d_lse, q, k, v, first, end, own, sinks, slopes, o, lse, *, needs, s
 
 
 def configs(axes, device):
-    return decode_configs(axes["Sk"], axes["H"], (axes["D"], 0, axes["DV"]), device)
+    return decode_configs(axes["Sk"], axes, (axes["D"], 0, axes["DV"]), device)
 
 
 def launch(

@@ -138,23 +138,34 @@ def merged_is_whole(backend, tmp_path):
 CUTS = (slice(0, 11), slice(11, None))
 
 
-def paged_is_contiguous(backend, **sizes):
+PAGED = {
+    "paged_decode": ("flash_decode", dict(Sq=2)),
+    "paged_prefill": ("flash_decode", dict(Sq=21)),
+    "mla_paged_decode": ("mla_decode", dict(Sq=2)),
+}
+"""Op over pages -> (the op over keys one after another, queries)."""
+
+
+def paged_is_contiguous(name, backend):
     """Any table of pages, shared prefixes and half full last pages; nan in unused pages and rows leaves no trace."""
-    paged, plain = op("paged_decode", backend=backend), op("flash_decode", backend=backend)
-    rows = dict(B=3, Sq=2, HQ=4, H=2, D=16, DV=24, PAGES=12, PAGE=16, NP=3) | sizes
-    given = inputs(paged, absent=("sinks", "slopes"), **rows)
+    paged, plain = op(name, backend=backend), op(PAGED[name][0], backend=backend)
+    sizes = dict(B=3, HQ=4, H=2, D=16, DC=24, DN=16, DR=8, DV=24, PAGES=12, PAGE=16, NP=3)
+    given = inputs(paged, absent=("sinks", "slopes"), **sizes, **PAGED[name][1])
     given["pages"] = torch.tensor([[4, 7, 1], [4, 0, -1], [9, 99, 99]], dtype=torch.int32)
     given["lengths"] = lengths = torch.tensor([48, 21, 5], dtype=torch.int32)
-    used = [(4, 16), (7, 16), (1, 16), (0, 5), (9, 5)]
-    cache = {name: torch.full_like(given[name], torch.nan) for name in "kv"}
-    for page, count in used:
-        for name in "kv":
-            cache[name][page, :count] = given[name][page, :count]
-    found = paged(**{**given, **cache})
+    caches = [each for each in ("k", "v", "c", "k_rope") if each in given]
+    used = torch.zeros(12, 16, dtype=torch.bool)
+    for page, count in [(4, 16), (7, 16), (1, 16), (0, 5), (9, 5)]:
+        used[page, :count] = True
+    dirty = {each: given[each].clone() for each in caches}
+    for x in dirty.values():
+        x[~used] = torch.nan
+    found = paged(**{**given, **dirty})
     for b, n in enumerate(lengths.tolist()):
         order = given["pages"][b, : -(-n // 16)].long()
-        k, v = (given[name][order].flatten(0, 1)[None, :n] for name in "kv")
-        right = plain(q=given["q"][b : b + 1], k=k, v=v)
+        one = {each: x[b : b + 1] if each in ("q", "q_rope") else x for each, x in given.items() if each != "pages"}
+        one |= {each: given[each][order].flatten(0, 1)[None, :n] for each in caches}
+        right = plain(**one | {"lengths": lengths[b : b + 1]})
         torch.testing.assert_close(found.o[b : b + 1], right.o, rtol=3e-6, atol=3e-6)
         torch.testing.assert_close(found.lse[b : b + 1], right.lse, rtol=3e-6, atol=3e-6)
 
@@ -162,4 +173,8 @@ def paged_is_contiguous(backend, **sizes):
 def latent(name, backend="reference", io=torch.float32, **sizes):
     """An op over a latent and inputs for it."""
     found = op(name, backend=backend)
-    return found, inputs(found, io, **(dict(B=2, Sq=3, Sk=40, HQ=4, DN=16, DR=8, DC=48, DV=24) | sizes))
+    usual = dict(B=2, Sq=3, Sk=40, HQ=4, DN=16, DR=8, DC=48, DV=24, PAGES=5, PAGE=16, NP=3)
+    return found, inputs(found, io, **(usual | sizes))
+
+
+LATENT = ("mla_naive", "mla_absorbed", "mla_decode", "mla_paged_decode")

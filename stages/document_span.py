@@ -32,6 +32,7 @@ def reference(q, k, q_ends, k_ends, *, causal, window, prefix_lm):
     (B, Sq), Sk = q.shape[:2], k.shape[1]
     i = torch.arange(Sq, device=q.device)
     n = (q_ends.long() <= i[:, None]).sum(-1)
+    sequence = torch.arange(B, device=q.device)[:, None] * len(q_ends) + n
     there, none = n < len(q_ends), torch.zeros(1, dtype=torch.int64, device=q.device)
     starts, k_ends, q_ends = (
         torch.cat(pair) for pair in ((none, k_ends.long()), (k_ends.long(), none), (q_ends, none))
@@ -40,7 +41,6 @@ def reference(q, k, q_ends, k_ends, *, causal, window, prefix_lm):
     stop = torch.where(there, k_ends[n].clamp(max=Sk), Sk)
     own = i + k_ends[n] - q_ends[n]
     first, end = limits(own, start, causal, window, prefix_lm, stop)
-    sequence = torch.arange(B, device=q.device)[:, None] * len(q_ends) + n
     found = {"first": first, "end": end, "own": own, "sequence": sequence, "start": start}
     return {name: x.int().expand(B, Sq) for name, x in found.items()}
 

@@ -52,7 +52,7 @@ def test_all_is_nothing():
 def test_verifies(name, sizes):
     """Outputs and gradients against the definition, which drops the same."""
     an_op = op(name)
-    given = inputs(an_op, torch.bfloat16, Sq=30, Sk=40, **LITTLE, **sizes)
+    given = inputs(an_op, torch.bfloat16, Sq=30, Sk=40, **{**LITTLE, "B": 2}, **sizes)
     check(an_op, given, params=dict(dropout=0.25, seed=2**45 + 3, window=21, softcap=3), backward=True)
 
 

@@ -1,12 +1,15 @@
 """Gradients of attention, from its output and log-sum-exp: what it sums over is made again, tile by tile.
 
 p = exp(s - lse)    dv = p^T do    ds = p (do v^T - delta)    dq = ds k    dk = ds^T q
+
+With dropout p of dv, and do v^T, are 0 where a weight is dropped, and count kept_scale where it is kept.
 """
 
 import triton
 import triton.language as tl
 
 from ._attention import in_log2, seen_by, seen_from, without_nan
+from ._dropout import head_words, kept, places, query_words
 
 
 @triton.jit(do_not_specialize=["rows", "HQ"])
@@ -34,9 +37,10 @@ def flash_bwd_preprocess_kernel(
 
 @triton.jit
 def weigh_keys(
-    b_dk, b_dv, b_k, b_v, o_n, q, d_o, lse, delta, first, end, own, b_slope, p_b, i_h, m, scale, softcap, Sq, HQ,
-    D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, BM: tl.constexpr, CAPPED: tl.constexpr,
-    SLOPED: tl.constexpr, WHOLE: tl.constexpr, WITH_DK: tl.constexpr, PRECISION: tl.constexpr,
+    b_dk, b_dv, b_k, b_v, o_n, q, d_o, lse, delta, first, end, own, sequence, start, b_slope, w_0, w_1, i_b, i_h, m,
+    scale, softcap, threshold, first_batch, kept_scale, Sq, HQ, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr,
+    BV: tl.constexpr, BM: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr, DROPPED: tl.constexpr,
+    WHOLE: tl.constexpr, WITH_DK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries: (dk / scale, dv) of the keys o_n. Products stand with keys first, so that no accumulator is
     transposed, which Triton miscompiles on Hopper."""
@@ -44,6 +48,7 @@ def weigh_keys(
     o_m = m + tl.arange(0, BM)
     o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)
     m_m = o_m < Sq
+    p_b = i_b * Sq
     p_m = (p_b + o_m) * HQ + i_h
     b_q = tl.load(q + p_m[:, None] * D + o_d[None, :], mask=m_m[:, None] & (o_d < D)[None, :], other=0.0)
     b_st, b_t = in_log2(tl.dot(b_k, tl.trans(b_q), input_precision=PRECISION), scale, softcap, CAPPED)
@@ -60,8 +65,16 @@ def weigh_keys(
     b_dpt = tl.zeros_like(b_pt)
     if d_o is not None:
         b_do = tl.load(d_o + p_m[:, None] * DV + o_v[None, :], mask=m_m[:, None] & (o_v < DV)[None, :], other=0.0)
-        b_dv = tl.dot(b_pt.to(b_do.dtype), b_do, b_dv, input_precision=PRECISION)
+        b_wt = b_pt
+        if DROPPED:
+            b_batch, b_row, b_start = places(sequence, start, own, i_b, p_b + o_m, m_m, first_batch)
+            b_r, b_c = query_words(w_0, w_1, b_batch, b_row)
+            b_kept = kept(b_r[None, :], b_c[None, :], o_n[:, None] - b_start[None, :], threshold)
+            b_wt = tl.where(b_kept, b_pt, 0.0)
+        b_dv = tl.dot(b_wt.to(b_do.dtype), b_do, b_dv, input_precision=PRECISION)
         b_dpt = tl.dot(b_v, tl.trans(b_do), input_precision=PRECISION)
+        if DROPPED:
+            b_dpt = tl.where(b_kept, b_dpt * kept_scale, 0.0)
     if WITH_DK:
         b_dst = b_pt * (b_dpt - tl.load(delta + p_m, mask=m_m, other=0.0)[None, :])
         if CAPPED:
@@ -72,11 +85,16 @@ def weigh_keys(
     return b_dk, b_dv
 
 
-@triton.jit(do_not_specialize=["scale", "softcap", "Sq", "Sk", "H", "HQ"])
+@triton.jit(
+    do_not_specialize=[
+        "scale", "softcap", "Sq", "Sk", "H", "HQ", "seed_low", "seed_high", "threshold", "first_batch", "kept_scale",
+    ]
+)  # fmt: skip
 def flash_bwd_dkdv_kernel(
-    q, k, v, first, end, own, slopes, d_o, lse, delta, d_k, d_v, scale, softcap, Sq, Sk, H, HQ,
-    D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    CAPPED: tl.constexpr, PRECISION: tl.constexpr,
+    q, k, v, first, end, own, slopes, sequence, start, d_o, lse, delta, d_k, d_v, scale, softcap, Sq, Sk, H, HQ,
+    seed_low, seed_high, threshold, first_batch, kept_scale, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr,
+    BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr, DROPPED: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dk and dv of BN keys of one key head, over the queries of its whole group, in a fixed order."""
     SLOPED: tl.constexpr = slopes is not None
@@ -93,37 +111,44 @@ def flash_bwd_dkdv_kernel(
     p_n = (i_b * Sk + o_n) * H + i_hk
     b_k = tl.load(k + p_n[:, None] * D + o_d[None, :], mask=m_kd, other=0.0)
     b_v = tl.load(v + p_n[:, None] * DV + o_v[None, :], mask=m_kv, other=0.0)
-    start, stop, whole, whole_stop = seen_from(first, end, i_b * Sq, n, Sq, BM, BN)
+    low, high, whole, whole_stop = seen_from(first, end, i_b * Sq, n, Sq, BM, BN)
     b_dk = tl.zeros([BN, BD], dtype=tl.float32)
     b_dv = tl.zeros([BN, BV], dtype=tl.float32)
     for i_g in range(HQ // H):
         i_h = i_hk * (HQ // H) + i_g
-        b_slope = 0.0
+        b_slope, w_0, w_1 = 0.0, i_h, i_h
         if SLOPED:
             b_slope = tl.load(slopes + i_h) * 1.4426950408889634
-        for at in range(start, stop - (whole_stop - whole), BM):
+        if DROPPED:
+            w_0, w_1 = head_words(seed_low, seed_high, i_h)
+        for at in range(low, high - (whole_stop - whole), BM):
             m = at + tl.where(at >= whole, whole_stop - whole, 0)
             b_dk, b_dv = weigh_keys(
-                b_dk, b_dv, b_k, b_v, o_n, q, d_o, lse, delta, first, end, own, b_slope, i_b * Sq, i_h, m, scale,
-                softcap, Sq, HQ, D, DV, BD, BV, BM, CAPPED, SLOPED, False, WITH_DK, PRECISION,
+                b_dk, b_dv, b_k, b_v, o_n, q, d_o, lse, delta, first, end, own, sequence, start, b_slope, w_0, w_1, i_b,
+                i_h, m, scale, softcap, threshold, first_batch, kept_scale, Sq, HQ, D, DV, BD, BV, BM, CAPPED, SLOPED,
+                DROPPED, False, WITH_DK, PRECISION,
             )  # fmt: skip
         for at in range(0, whole_stop - whole, BM):
             m = whole + at
             b_dk, b_dv = weigh_keys(
-                b_dk, b_dv, b_k, b_v, o_n, q, d_o, lse, delta, first, end, own, b_slope, i_b * Sq, i_h, m, scale,
-                softcap, Sq, HQ, D, DV, BD, BV, BM, CAPPED, SLOPED, True, WITH_DK, PRECISION,
+                b_dk, b_dv, b_k, b_v, o_n, q, d_o, lse, delta, first, end, own, sequence, start, b_slope, w_0, w_1, i_b,
+                i_h, m, scale, softcap, threshold, first_batch, kept_scale, Sq, HQ, D, DV, BD, BV, BM, CAPPED, SLOPED,
+                DROPPED, True, WITH_DK, PRECISION,
             )  # fmt: skip
     if d_k is not None:
         tl.store(d_k + p_n[:, None] * D + o_d[None, :], (b_dk * scale).to(d_k.dtype.element_ty), mask=m_kd)
+    if DROPPED:
+        b_dv *= kept_scale
     if d_v is not None:
         tl.store(d_v + p_n[:, None] * DV + o_v[None, :], b_dv.to(d_v.dtype.element_ty), mask=m_kv)
 
 
 @triton.jit
 def weigh_queries(
-    b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap, Sk, H,
-    D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr,
-    SLOPED: tl.constexpr, WHOLE: tl.constexpr, WITH_DO: tl.constexpr, PRECISION: tl.constexpr,
+    b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n, scale,
+    softcap, threshold, kept_scale, Sk, H, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr,
+    BN: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr, DROPPED: tl.constexpr, WHOLE: tl.constexpr,
+    WITH_DO: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of keys: dq / scale of the queries."""
     o_i = tl.arange(0, BN)
@@ -146,6 +171,9 @@ def weigh_queries(
         p_vt = v + p_v + row * DV + o_i[None, :] * (H * DV) + o_v[:, None]
         b_vt = tl.load(p_vt, mask=(o_v < DV)[:, None] & m_n[None, :], other=0.0)
         b_dp = tl.dot(b_do, b_vt, input_precision=PRECISION)
+        if DROPPED:
+            b_kept = kept(b_r[:, None], b_c[:, None], o_n[None, :] - b_start[:, None], threshold)
+            b_dp = tl.where(b_kept, b_dp * kept_scale, 0.0)
     b_ds = b_p * (b_dp - b_delta[:, None])
     if CAPPED:
         b_ds *= 1.0 - b_t * b_t
@@ -155,11 +183,16 @@ def weigh_queries(
     return tl.dot(b_ds.to(b_k.dtype), b_k, b_dq, input_precision=PRECISION)
 
 
-@triton.jit(do_not_specialize=["scale", "softcap", "Sq", "Sk", "H", "HQ"])
+@triton.jit(
+    do_not_specialize=[
+        "scale", "softcap", "Sq", "Sk", "H", "HQ", "seed_low", "seed_high", "threshold", "first_batch", "kept_scale",
+    ]
+)  # fmt: skip
 def flash_bwd_dq_kernel(
-    q, k, v, first, end, own, slopes, d_o, lse, delta, d_q, scale, softcap, Sq, Sk, H, HQ,
-    D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    CAPPED: tl.constexpr, PRECISION: tl.constexpr,
+    q, k, v, first, end, own, slopes, sequence, start, d_o, lse, delta, d_q, scale, softcap, Sq, Sk, H, HQ, seed_low,
+    seed_high, threshold, first_batch, kept_scale, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr,
+    BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr, DROPPED: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq of BM queries of one head."""
     LOG2E: tl.constexpr = 1.4426950408889634
@@ -182,23 +215,29 @@ def flash_bwd_dq_kernel(
         b_do = tl.load(d_o + p_m[:, None] * DV + o_v[None, :], mask=m_m[:, None] & (o_v < DV)[None, :], other=0.0)
     b_lse = tl.load(lse + p_m, mask=m_m, other=0.0) * LOG2E
     b_delta = tl.load(delta + p_m, mask=m_m, other=0.0)
-    b_first, b_end, start, stop, whole, whole_stop = seen_by(first, end, i_b * Sq, o_m, Sq, BN)
-    b_own, b_slope = o_m, 0.0
+    b_first, b_end, low, high, whole, whole_stop = seen_by(first, end, i_b * Sq, o_m, Sq, BN)
+    b_own, b_slope, b_r, b_c, b_start = o_m, 0.0, o_m, o_m, o_m
     if SLOPED:
         b_own = tl.load(own + i_b * Sq + o_m, mask=m_m, other=0)
         b_slope = tl.load(slopes + i_h) * LOG2E
+    if DROPPED:
+        b_batch, b_row, b_start = places(sequence, start, own, i_b, i_b * Sq + o_m, m_m, first_batch)
+        w_0, w_1 = head_words(seed_low, seed_high, i_h)
+        b_r, b_c = query_words(w_0, w_1, b_batch, b_row)
     b_dq = tl.zeros([BM, BD], dtype=tl.float32)
-    for at in range(start, stop - (whole_stop - whole), BN):
+    for at in range(low, high - (whole_stop - whole), BN):
         n = at + tl.where(at >= whole, whole_stop - whole, 0)
         b_dq = weigh_queries(
-            b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap,
-            Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, False, WITH_DO, PRECISION,
+            b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n,
+            scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, False, WITH_DO,
+            PRECISION,
         )  # fmt: skip
     for at in range(0, whole_stop - whole, BN):
         n = whole + at
         b_dq = weigh_queries(
-            b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap,
-            Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, True, WITH_DO, PRECISION,
+            b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n,
+            scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, True, WITH_DO,
+            PRECISION,
         )  # fmt: skip
     b_dq *= scale
     tl.store(d_q + p_m[:, None] * D + o_d[None, :], b_dq.to(d_q.dtype.element_ty), mask=m_md)

@@ -63,10 +63,11 @@ def attend_rows(
 
 @triton.jit
 def split_range(start, stop, whole, whole_stop, i_s, splits, BN: tl.constexpr):
-    """The part of the tiles from start to stop that is split i_s's, and of those that are seen whole."""
-    per = ((stop - start) // BN + splits - 1) // splits * BN
-    low = start + i_s * per
-    high = tl.minimum(low + per, stop)
+    """The part of the tiles from start to stop that is split i_s's, and of those that are seen whole: of all splits
+    the same number of tiles, or one more."""
+    tiles = tl.maximum(stop - start, 0) // BN
+    low = start + i_s * tiles // splits * BN
+    high = start + (i_s + 1) * tiles // splits * BN
     w_low = tl.minimum(tl.maximum(whole, low), high)
     return low, high, w_low, tl.maximum(tl.minimum(whole_stop, high), w_low)
 
@@ -86,7 +87,7 @@ def flash_decode_kernel(
     G = HQ // H
     pid = tl.program_id(0).to(tl.int64)
     NM = (Sq * G + BM - 1) // BM
-    o_r = (pid % NM).to(tl.int32) * BM + tl.arange(0, BM)
+    o_r = (NM - 1 - pid % NM).to(tl.int32) * BM + tl.arange(0, BM)  # the last see most
     i_hk = (pid // NM) % H
     i_b = (pid // NM // H) % NB
     i_s = pid // NM // H // NB

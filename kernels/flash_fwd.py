@@ -4,13 +4,14 @@ import triton
 import triton.language as tl
 
 from ._attention import in_log2, seen_by, settled, with_sink, without_nan
+from ._dropout import head_words, kept, places, query_words
 
 
 @triton.jit
 def attend(
-    b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap, Sk, H,
-    D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr,
-    SLOPED: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr,
+    b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n, scale, softcap, threshold,
+    Sk, H, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, BN: tl.constexpr,
+    CAPPED: tl.constexpr, SLOPED: tl.constexpr, DROPPED: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of keys: (sum of weights times values, sum of weights, largest score) of each query. WHOLE: all
     queries see all keys of the tile."""
@@ -34,15 +35,22 @@ def attend(
     b_p = tl.exp2(b_s - b_base[:, None])
     b_shrink = tl.exp2(b_m - b_base)
     b_l = b_l * b_shrink + tl.sum(b_p, axis=1)
+    if DROPPED:
+        b_p = tl.where(kept(b_r[:, None], b_c[:, None], o_n[None, :] - b_start[:, None], threshold), b_p, 0.0)
     b_o = tl.dot(b_p.to(b_v.dtype), b_v, b_o * b_shrink[:, None], input_precision=PRECISION)
     return b_o, b_l, b_new
 
 
-@triton.jit(do_not_specialize=["scale", "softcap", "Sq", "Sk", "H", "HQ"])
+@triton.jit(
+    do_not_specialize=[
+        "scale", "softcap", "Sq", "Sk", "H", "HQ", "seed_low", "seed_high", "threshold", "first_batch", "kept_scale",
+    ]
+)  # fmt: skip
 def flash_fwd_kernel(
-    q, k, v, first, end, own, sinks, slopes, o, lse, scale, softcap, Sq, Sk, H, HQ,
-    D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
-    CAPPED: tl.constexpr, PRECISION: tl.constexpr,
+    q, k, v, first, end, own, sinks, slopes, sequence, start, o, lse, scale, softcap, Sq, Sk, H, HQ, seed_low,
+    seed_high, threshold, first_batch, kept_scale, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr,
+    BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr, DROPPED: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """o and lse of BM queries of one head; of causal ones the last, which see most, go first."""
     LOG2E: tl.constexpr = 1.4426950408889634
@@ -58,28 +66,34 @@ def flash_fwd_kernel(
     m_m = o_m < Sq
     p_m = (i_b * Sq + o_m) * HQ + i_h
     b_q = tl.load(q + p_m[:, None] * D + o_d[None, :], mask=m_m[:, None] & (o_d < D)[None, :], other=0.0)
-    b_first, b_end, start, stop, whole, whole_stop = seen_by(first, end, i_b * Sq, o_m, Sq, BN)
-    b_own, b_slope = o_m, 0.0
+    b_first, b_end, low, high, whole, whole_stop = seen_by(first, end, i_b * Sq, o_m, Sq, BN)
+    b_own, b_slope, b_r, b_c, b_start = o_m, 0.0, o_m, o_m, o_m
     if SLOPED:
         b_own = tl.load(own + i_b * Sq + o_m, mask=m_m, other=0)
         b_slope = tl.load(slopes + i_h) * LOG2E
+    if DROPPED:
+        b_batch, b_row, b_start = places(sequence, start, own, i_b, i_b * Sq + o_m, m_m, first_batch)
+        w_0, w_1 = head_words(seed_low, seed_high, i_h)
+        b_r, b_c = query_words(w_0, w_1, b_batch, b_row)
 
     b_o = tl.zeros([BM, BV], dtype=tl.float32)
     b_l = tl.zeros([BM], dtype=tl.float32)
     b_m = tl.full([BM], float("-inf"), dtype=tl.float32)
-    for at in range(start, stop - (whole_stop - whole), BN):
+    for at in range(low, high - (whole_stop - whole), BN):
         n = at + tl.where(at >= whole, whole_stop - whole, 0)
         b_o, b_l, b_m = attend(
-            b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap, Sk, H,
-            D, DV, BD, BV, BN, CAPPED, SLOPED, False, PRECISION,
+            b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n, scale, softcap,
+            threshold, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, False, PRECISION,
         )  # fmt: skip
     for at in range(0, whole_stop - whole, BN):
         n = whole + at
         b_o, b_l, b_m = attend(
-            b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, k, v, p_k, p_v, n, scale, softcap, Sk, H,
-            D, DV, BD, BV, BN, CAPPED, SLOPED, True, PRECISION,
+            b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n, scale, softcap,
+            threshold, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, True, PRECISION,
         )  # fmt: skip
 
+    if DROPPED:
+        b_o *= kept_scale
     if sinks is not None:
         b_o, b_l, b_m = with_sink(b_o, b_l, b_m, tl.load(sinks + i_h) * LOG2E)
     b_o, b_lse = settled(b_o, b_l, b_m)

@@ -52,10 +52,10 @@ def sequence_of(ends, o, N, BM: tl.constexpr):
 
 @triton.jit(do_not_specialize=["window", "prefix_lm", "Sq", "Sk", "N"])
 def document_span_kernel(
-    q_ends, k_ends, first, end, own, window, prefix_lm, Sq, Sk, N, CAUSAL: tl.constexpr, WINDOW: tl.constexpr,
-    BM: tl.constexpr,
+    q_ends, k_ends, first, end, own, sequence, start, window, prefix_lm, Sq, Sk, N, CAUSAL: tl.constexpr,
+    WINDOW: tl.constexpr, BM: tl.constexpr,
 ):  # fmt: skip
-    """first, end and own of BM queries of one batch, whose N sequences end at q_ends and k_ends."""
+    """What there is to know of BM queries of one batch, whose N sequences end at q_ends and k_ends."""
     pid = tl.program_id(0).to(tl.int64)
     NM = (Sq + BM - 1) // BM
     o_m = (pid % NM).to(tl.int32) * BM + tl.arange(0, BM)
@@ -68,4 +68,8 @@ def document_span_kernel(
     b_stop = tl.where(m_n, tl.minimum(b_k_end, Sk), Sk)
     p_m = pid // NM * Sq + o_m
     b_own = o_m + b_k_end - b_q_end
+    if sequence is not None:
+        tl.store(sequence + p_m, (pid // NM).to(tl.int32) * N + b_n, mask=o_m < Sq)
+    if start is not None:
+        tl.store(start + p_m, b_start, mask=o_m < Sq)
     store_spans(first, end, own, p_m, o_m < Sq, b_own, b_start, b_stop, window, prefix_lm, CAUSAL, WINDOW)

@@ -1,7 +1,7 @@
 """Attention of a few queries over many keys: tiles, splits of the keys, launches of each split and of their sum."""
 
 from ._contract import F32, Launch, Port, ceil_div
-from ._tiles import by_dtype, padded, precision, whole
+from ._tiles import by_dtype, padded, precision, shared_memory, whole
 
 SCRATCH = {
     "o_parts": Port("SPLITS B Sq HQ DV", F32, doc="the output over each split of the keys"),
@@ -19,10 +19,40 @@ def splits(keys, programs, fewest=KEYS):
     return max(1, min(ceil_div(PROGRAMS, max(1, programs)), ceil_div(keys, fewest)))
 
 
-def decode_configs(keys, axes):
-    """keys: how many there are at most."""
-    shared = {"SPLITS": splits(keys, axes["H"]), "BN_F32": 32, "num_stages_F32": 1}
-    return [{"BN": BN, "num_warps": 4, "num_stages": stages, **shared} for BN, stages in ((64, 3), (64, 2), (128, 2))]
+def decode_configs(keys, axes, widths, device):
+    """keys: how many there are at most. axes: Sq, HQ and H. widths: of keys, of the part with the positions (0: none),
+    and of values."""
+    shared = {"BM": 64, "num_warps": 4, **float32_tiles(widths)}
+    shared["SPLITS"] = splits(keys, axes["H"] * ceil_div(axes["Sq"] * (axes["HQ"] // axes["H"]), 64))
+    return [{"BN": BN, "num_stages": stages, **shared} for BN, stages in tiles(64, widths, device)]
+
+
+def prefill_configs(widths, device):
+    """As decode_configs, where queries are many and splits would only be summed."""
+    shared = {"BM": 128, "num_warps": 8, "SPLITS": 1, **float32_tiles(widths)}
+    return [{"BN": BN, "num_stages": stages, **shared} for BN, stages in tiles(128, widths, device)]
+
+
+def tiles(BM, widths, device):
+    """Three pairs of keys and stages at most, that have room beside BM rows of queries."""
+    found = [(64, 3), (64, 2), (128, 2), (32, 2) if device == "sm_80" else (64, 1)]
+    return [(BN, stages) for BN, stages in found if fits(BM, BN, stages, widths, device)][:3]
+
+
+def fits(BM, BN, stages, widths, device):
+    """Whether 16-bit tiles of BM rows of queries and BN keys have room: the queries, and every stage's keys and values;
+    sm_80, whose queries and weights pass through it once, keeps the last stage's tiles in registers. Sums and barriers
+    take less than 2 KiB."""
+    D, DR, DV = (max(64, padded(width)) if width else 0 for width in widths)
+    held, weights = (max(1, stages - 1), BM * BN) if device == "sm_80" else (stages, 0)
+    return 2 * (BM * (D + DR) + weights + held * BN * (D + DR + DV)) + 2048 <= shared_memory(device)
+
+
+def float32_tiles(widths):
+    """float32 products are made by threads that read whole rows of both sides. Where 32 rows of queries take more than
+    8 KiB, up to 120 kB of each thread's numbers end up in memory; with 16 rows, and twice the threads, 1 kB at most."""
+    rows, warps = (32, 4) if 32 * 4 * sum(widths[:2]) <= 8192 else (16, 8)
+    return {"BM_F32": rows, "BN_F32": rows, "num_warps_F32": warps, "num_stages_F32": 1}
 
 
 def decode_launches(
@@ -36,7 +66,7 @@ def decode_launches(
     (B, Sq, HQ, D), (H, DV), N = q.shape, (k if v is None else v).shape[2:], config["SPLITS"]
     DR = 0 if ropes[0] is None else ropes[0].shape[-1]
     group = Sq * (HQ // H)
-    BM = min(32 if q.dtype.itemsize == 4 else 64, padded(group))
+    BM = min(by_dtype(config, "BM", q.dtype), padded(group))
     parts = (o_parts, lse_parts) if N > 1 else (o, lse)
     split = Launch(
         flash_decode_kernel,
@@ -51,7 +81,7 @@ def decode_launches(
             BN=by_dtype(config, "BN", q.dtype), ONE=N == 1, CAPPED=bool(softcap), SAME=v is None,
             ALIKE=(HQ // H) % BM == 0, PRECISION=precision(q.dtype),
         ),
-        num_warps=config["num_warps"],
+        num_warps=by_dtype(config, "num_warps", q.dtype),
         num_stages=by_dtype(config, "num_stages", q.dtype),
     )  # fmt: skip
     return [split] if N == 1 else [split, combine(o_parts, lse_parts, sinks, o, lse, N)]

@@ -41,13 +41,14 @@ def bwd_configs(axes, device):
     ]
 
 
-def bwd_launches(given, d_lse, o, sinks, d_q, d_k, d_v, d_sinks, terms, parts, seqs, config):
+def bwd_launches(given, dropped, d_lse, o, sinks, d_q, d_k, d_v, d_sinks, terms, parts, seqs, config):
     """given: what each of the two large kernels takes; what nobody asked for is left out."""
     (_, Sq, HQ, D), (Sk, H, DV), dtype = given["q"].shape, given["v"].shape[1:], given["q"].dtype
     shared = given | dict(Sq=Sq, Sk=Sk, H=H, HQ=HQ)
     widths = dict(
-        D=D, DV=DV, BD=whole(D, dtype), BV=whole(DV, dtype), CAPPED=bool(given["softcap"]), PRECISION=precision(dtype)
-    )
+        D=D, DV=DV, BD=whole(D, dtype), BV=whole(DV, dtype), CAPPED=bool(given["softcap"]), DROPPED=dropped,
+        PRECISION=precision(dtype),
+    )  # fmt: skip
     delta = given["delta"] if d_q is not None or d_k is not None else None
     terms = terms if d_sinks is not None else None
     launches = []

@@ -1,4 +1,12 @@
-"""Tile sizes that follow from a stage's axes and dtype."""
+"""Tile sizes that follow from a stage's axes and dtype, and from what a device holds on chip."""
+
+SHARED_MEMORY = {"sm_80": 163 * 1024, "sm_90": 227 * 1024, "sm_100": 227 * 1024}
+"""Device class -> bytes of shared memory that one block may use."""
+
+
+def shared_memory(device):
+    """Of another device, the interpreter's too, as much as any here has: its compiler says what it lacks."""
+    return SHARED_MEMORY.get(device, max(SHARED_MEMORY.values()))
 
 
 def padded(size):

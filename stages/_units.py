@@ -19,6 +19,8 @@ UNITS = {
     "index/first_key": "of each query, the first key that it sees; never falls along the queries of a sequence",
     "index/end_key": "of each query, one more than the last key that it sees; never falls; not above the first: none",
     "index/own_key": "of each query, the key that stands at its own place",
+    "index/sequence": "of each query, the number of its sequence",
+    "index/first_row": "of each query, the first key of its sequence",
     "index/row_end": "of sequences that lie one after another, the row at which each ends",
     "index/page": "of each stretch of a sequence's keys, the page that holds it; any number past the last key",
     "count/keys": "how many of the keys a sequence has; all of them, where that is more than there are",

@@ -1,7 +1,8 @@
 """Which keys each query sees where sequences lie one after another: those of its own sequence, and of them as key_span.
 
 q_ends and k_ends say where each sequence ends among the queries and among the keys (cu_seqlens without its first 0).
-The last query of a sequence stands at its last key; a query past the last sequence sees no key.
+The last query of a sequence stands at its last key; a query past the last sequence sees no key. Of each query also the
+number of its sequence, of all batches, and that sequence's first key.
 """
 
 import torch
@@ -16,7 +17,11 @@ CONTRACT = Contract(
         "q_ends": Port("ND", INT, unit="index/row_end", where="row_ends(Sq)"),
         "k_ends": Port("ND", INT, unit="index/row_end", where="row_ends(Sk)"),
     },
-    outputs=SPANS,
+    outputs={
+        **SPANS,
+        "sequence": Port("B Sq", INT, unit="index/sequence", optional=True),
+        "start": Port("B Sq", INT, unit="index/first_row", optional=True),
+    },
     params=PARAMS,
     flops="4 * B * Sq * ND",
 )
@@ -27,6 +32,7 @@ def reference(q, k, q_ends, k_ends, *, causal, window, prefix_lm):
     (B, Sq), Sk = q.shape[:2], k.shape[1]
     i = torch.arange(Sq, device=q.device)
     n = (q_ends.long() <= i[:, None]).sum(-1)
+    sequence = torch.arange(B, device=q.device)[:, None] * len(q_ends) + n
     there, none = n < len(q_ends), torch.zeros(1, dtype=torch.int64, device=q.device)
     starts, k_ends, q_ends = (
         torch.cat(pair) for pair in ((none, k_ends.long()), (k_ends.long(), none), (q_ends, none))
@@ -35,14 +41,15 @@ def reference(q, k, q_ends, k_ends, *, causal, window, prefix_lm):
     stop = torch.where(there, k_ends[n].clamp(max=Sk), Sk)
     own = i + k_ends[n] - q_ends[n]
     first, end = limits(own, start, causal, window, prefix_lm, stop)
-    return {name: x.int().expand(B, Sq) for name, x in {"first": first, "end": end, "own": own}.items()}
+    found = {"first": first, "end": end, "own": own, "sequence": sequence, "start": start}
+    return {name: x.int().expand(B, Sq) for name, x in found.items()}
 
 
-def launch(q, k, q_ends, k_ends, first, end, own, *, causal, window, prefix_lm, seqs, config):
+def launch(q, k, q_ends, k_ends, first, end, own, sequence, start, *, causal, window, prefix_lm, seqs, config):
     from ..kernels.key_span import document_span_kernel
 
     (B, Sq), Sk = q.shape[:2], k.shape[1]
-    args = dict(q_ends=q_ends, k_ends=k_ends, Sq=Sq, Sk=Sk, N=q_ends.shape[0])
+    args = dict(q_ends=q_ends, k_ends=k_ends, Sq=Sq, Sk=Sk, N=q_ends.shape[0], sequence=sequence, start=start)
     return [span_launch(document_span_kernel, args, B, Sq, first, end, own, causal, window, prefix_lm, config)]
 
 

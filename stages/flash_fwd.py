@@ -6,12 +6,17 @@
 over the keys first_i <= j < end_i. A query that sees none has o = 0, lse = -inf (its sink, where there is one), and
 gives and takes no gradient. Query head h reads key head h // (HQ / H). What a key or a value outside of a query's span
 holds, nan too, never reaches that query.
+
+With dropout p, o sums p_ij v_j / (1 - p) over the keys kept; lse is of all. What is kept follows from seed, batch, head
+and the places of query and key in their sequence (_dropout.py). Calls that share a seed count their batches on from
+first_batch.
 """
 
 import torch
 
 from ._attention import grouped, largest, scores, seen, sum_over_keys
 from ._contract import F32, INT, Contract, Launch, Launcher, Port, ceil_div
+from ._dropout import dropout_args, factors
 from ._flash import bwd_configs, bwd_launches, flash_limits, fwd_configs
 from ._head_sums import PARTS
 from ._tiles import by_dtype, precision, whole
@@ -23,19 +28,24 @@ CONTRACT = Contract(
         "v": Port("B Sk H DV"),
         "first": Port("B Sq", INT, unit="index/first_key"),
         "end": Port("B Sq", INT, unit="index/end_key"),
-        "own": Port("B Sq", INT, unit="index/own_key", doc="what slopes count from"),
+        "own": Port("B Sq", INT, unit="index/own_key", doc="what slopes count from, and a query's place for dropout"),
         "sinks": Port("HQ", F32, optional=True, doc="a score without a value, which every query sees"),
         "slopes": Port("HQ", F32, optional=True, doc="added per key of distance"),
+        "sequence": Port("B Sq", INT, unit="index/sequence", optional=True, doc="for dropout; the batch without"),
+        "start": Port("B Sq", INT, unit="index/first_row", optional=True, doc="for dropout; 0 without"),
     },
     outputs={"o": Port("B Sq HQ DV"), "lse": Port("B Sq HQ", F32, unit="lse/ln")},
-    params={"scale": None, "softcap": 0},
+    params={"scale": None, "softcap": 0, "dropout": 0, "seed": 0, "first_batch": 0},
     requires=("HQ % H == 0",),
     flops="2 * B * Sq * Sk * HQ * (D + DV)",
 )
 
 
-def reference(q, k, v, first, end, own, sinks, slopes, *, scale, softcap):
-    """q [B, Sq, HQ, D], k [B, Sk, H, D], v [B, Sk, H, DV], first, end, own [B, Sq], sinks, slopes [HQ]."""
+def reference(
+    q, k, v, first, end, own, sinks, slopes, sequence=None, start=None, *, scale, softcap, dropout=0, seed=0,
+    first_batch=0,
+):  # fmt: skip
+    """q [B, Sq, HQ, D], k [B, Sk, H, D], v [B, Sk, H, DV], sinks, slopes [HQ], all the others [B, Sq]."""
     Sk, H = k.shape[1:3]
     keep, q = seen(first, end, Sk), grouped(q, H)
     s = torch.where(keep, scores(q, k, own, slopes, scale, softcap)[0], -torch.inf)
@@ -49,6 +59,8 @@ def reference(q, k, v, first, end, own, sinks, slopes, *, scale, softcap):
         total = total + torch.exp(sink - m)
     none = total == 0
     total = torch.where(none, 1.0, total)
+    if dropout:
+        weights = weights * factors(s, own, sequence, start, dropout=dropout, seed=seed, first_batch=first_batch)
     o = sum_over_keys(weights, keep, v) / by_query(total)
     lse = torch.where(none, -torch.inf, m + torch.log(total))
     return {"o": o.flatten(2, 3), "lse": by_query(lse).flatten(2, 3)[..., 0]}
@@ -59,8 +71,11 @@ def by_query(x):
     return x.permute(0, 3, 1, 2, 4)
 
 
-def vjp(d_o, d_lse, q, k, v, first, end, own, sinks, slopes, o, lse, *, needs, scale, softcap):
-    """With p = exp(s - lse) and delta = <o, do> - d_lse:
+def vjp(
+    d_o, d_lse, q, k, v, first, end, own, sinks, slopes, sequence=None, start=None, o=None, lse=None, *, needs, scale,
+    softcap, dropout=0, seed=0, first_batch=0,
+):  # fmt: skip
+    """With p = exp(s - lse) and delta = <o, do> - d_lse, and p in dv and do v^T only what is kept, as it counts:
 
         dv = p^T do    ds = p (do v^T - delta), times 1 - tanh^2 under a softcap    dq = scale ds k    dk = scale ds^T q
         dsink = - sum over the queries of exp(sink - lse) delta
@@ -72,12 +87,14 @@ def vjp(d_o, d_lse, q, k, v, first, end, own, sinks, slopes, o, lse, *, needs, s
     s, t = scores(q, k, own, slopes, scale, softcap)
     rows = grouped(lse, H).permute(0, 2, 3, 1)[..., None]
     p = torch.exp(torch.where(keep, s - rows, -torch.inf))
-    grads, dp = {"v": torch.zeros_like(v)}, 0.0
+    grads, dp, counts = {"v": torch.zeros_like(v)}, 0.0, 1.0
+    if dropout:
+        counts = factors(s, own, sequence, start, dropout=dropout, seed=seed, first_batch=first_batch)
     if d_o is not None:
         delta = (o * d_o).sum(-1)
         d_o = grouped(d_o, H)
-        grads["v"] = torch.einsum("bhgij,bihgd->bjhd", p, d_o)
-        dp = torch.einsum("bihgd,bjhd->bhgij", d_o, v)
+        grads["v"] = torch.einsum("bhgij,bihgd->bjhd", counts * p, d_o)
+        dp = counts * torch.einsum("bihgd,bjhd->bhgij", d_o, v)
     if d_lse is not None:
         delta = delta - d_lse
     ds = p * (dp - grouped(delta, H).permute(0, 2, 3, 1)[..., None])
@@ -93,7 +110,10 @@ def vjp(d_o, d_lse, q, k, v, first, end, own, sinks, slopes, o, lse, *, needs, s
     return {name: x for name, x in grads.items() if name in needs}
 
 
-def launch(q, k, v, first, end, own, sinks, slopes, o, lse, *, scale, softcap, seqs, config):
+def launch(
+    q, k, v, first, end, own, sinks, slopes, sequence, start, o, lse, *, scale, softcap, dropout, seed, first_batch,
+    seqs, config,
+):  # fmt: skip
     from ..kernels.flash_fwd import flash_fwd_kernel
 
     (B, Sq, HQ, D), (Sk, H, DV) = q.shape, v.shape[1:]
@@ -103,12 +123,13 @@ def launch(q, k, v, first, end, own, sinks, slopes, o, lse, *, scale, softcap, s
             flash_fwd_kernel,
             grid=(B * HQ * ceil_div(Sq, BM),),
             args=dict(
-                q=q, k=k, v=v, first=first, end=end, own=own, sinks=sinks, slopes=slopes, o=o, lse=lse, scale=scale,
-                softcap=float(softcap), Sq=Sq, Sk=Sk, H=H, HQ=HQ,
+                q=q, k=k, v=v, first=first, end=end, own=own, sinks=sinks, slopes=slopes, sequence=sequence,
+                start=start, o=o, lse=lse, scale=scale, softcap=float(softcap), Sq=Sq, Sk=Sk, H=H, HQ=HQ,
+                **dropout_args(dropout, seed, first_batch),
             ),
             constexprs=dict(
                 D=D, DV=DV, BD=whole(D, q.dtype), BV=whole(DV, q.dtype), BM=BM, BN=BN, CAPPED=bool(softcap),
-                PRECISION=precision(q.dtype),
+                DROPPED=bool(dropout), PRECISION=precision(q.dtype),
             ),
             num_warps=config["num_warps"],
             num_stages=by_dtype(config, "num_stages", q.dtype),
@@ -129,14 +150,14 @@ def vjp_configs(axes, device):
 
 
 def vjp_launch(
-    d_o, d_lse, q, k, v, first, end, own, sinks, slopes, o, lse, d_q, d_k, d_v, d_sinks, delta, terms, parts,
-    *, scale, softcap, seqs, config,
+    d_o, d_lse, q, k, v, first, end, own, sinks, slopes, sequence, start, o, lse, d_q, d_k, d_v, d_sinks, delta, terms,
+    parts, *, scale, softcap, dropout, seed, first_batch, seqs, config,
 ):  # fmt: skip
     given = dict(
-        q=q, k=k, v=v, first=first, end=end, own=own, slopes=slopes, d_o=d_o, lse=lse, delta=delta, scale=scale,
-        softcap=float(softcap),
+        q=q, k=k, v=v, first=first, end=end, own=own, slopes=slopes, sequence=sequence, start=start, d_o=d_o, lse=lse,
+        delta=delta, scale=scale, softcap=float(softcap), **dropout_args(dropout, seed, first_batch),
     )  # fmt: skip
-    return bwd_launches(given, d_lse, o, sinks, d_q, d_k, d_v, d_sinks, terms, parts, seqs, config)
+    return bwd_launches(given, bool(dropout), d_lse, o, sinks, d_q, d_k, d_v, d_sinks, terms, parts, seqs, config)
 
 
 LAUNCHERS = [Launcher("triton", launch, fwd_configs, flash_limits)]

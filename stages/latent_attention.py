@@ -10,7 +10,7 @@ import torch
 
 from . import flash_fwd
 from ._contract import F32, Contract, Launcher, Port, ceil_div
-from ._decode import decode_launches, splits
+from ._decode import decode_launches, float32_tiles, splits
 from .rope_attention import SPAN
 
 CONTRACT = Contract(
@@ -43,8 +43,8 @@ def vjp(d_o, d_lse, q, q_rope, c, k_rope, first, end, o, lse, *, needs, scale):
     """flash_fwd's, in two parts; the latent takes as key and as value."""
     both, DC = (torch.cat([q, q_rope], -1), torch.cat([c, k_rope], -1)[:, :, None]), c.shape[-1]
     grads = flash_fwd.vjp(
-        d_o, d_lse, *both, c[:, :, None], first, end, None, None, None, o, lse, needs={"q", "k", "v"}, scale=scale,
-        softcap=0,
+        d_o, d_lse, *both, c[:, :, None], first, end, None, None, None, o=o, lse=lse, needs={"q", "k", "v"},
+        scale=scale, softcap=0,
     )  # fmt: skip
     q, k, v = grads["q"], grads["k"][:, :, 0], grads["v"][:, :, 0]
     found = {"q": q[..., :DC], "q_rope": q[..., DC:], "c": k[..., :DC] + v, "k_rope": k[..., DC:]}
@@ -57,7 +57,7 @@ def limits(axes, device):
 
 def configs(axes, device):
     rows = ceil_div(axes["Sq"] * axes["HQ"], 64)
-    shared = {"SPLITS": splits(axes["Sk"], rows, KEYS), "BN_F32": 32, "num_stages_F32": 1}
+    shared = {"BM": 64, "SPLITS": splits(axes["Sk"], rows, KEYS), **float32_tiles((axes["DC"], axes["DR"]))}
     tiles = [(64, 2), (64, 1)] if device == "sm_90" else [(32, 1), (32, 2)]
     return [{"BN": BN, "num_warps": 8, "num_stages": stages, **shared} for BN, stages in tiles]
 

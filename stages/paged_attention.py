@@ -8,19 +8,19 @@ from dataclasses import replace
 
 import torch
 
-from . import flash_fwd
+from . import flash_fwd, split_attention
 from ._contract import INT, Launcher, Port
 from ._decode import SCRATCH, decode_configs, decode_launches
 from ._flash import flash_limits
 
 CONTRACT = replace(
-    flash_fwd.CONTRACT,
+    split_attention.CONTRACT,
     inputs={
         "q": Port("B Sq HQ D"),
         "k": Port("PAGES PAGE H D"),
         "v": Port("PAGES PAGE H DV"),
         "pages": Port("B NP", INT, unit="index/page", where="row_of(PAGES)"),
-        **{name: port for name, port in flash_fwd.CONTRACT.inputs.items() if name not in ("q", "k", "v")},
+        **{name: port for name, port in split_attention.CONTRACT.inputs.items() if name not in ("q", "k", "v")},
     },
     flops="2 * B * Sq * NP * PAGE * HQ * (D + DV)",
 )
@@ -38,15 +38,18 @@ def vjp(d_o, d_lse, q, k, v, pages, first, end, own, sinks, slopes, o, lse, *, n
     where = page_order(pages, end, k.shape[1])
     ordered = (in_order(x, where) for x in (k, v))
     grads = flash_fwd.vjp(
-        d_o, d_lse, q, *ordered, first, end, own, sinks, slopes, o, lse, needs=needs, scale=scale, softcap=softcap
+        d_o, d_lse, q, *ordered, first, end, own, sinks, slopes, o=o, lse=lse, needs=needs, scale=scale, softcap=softcap
     )
-    for name, cache in (("k", k), ("v", v)):
-        if name in grads and len(cache):
-            parts = grads[name].unflatten(1, (where.shape[1], cache.shape[1])).flatten(0, 1)
-            grads[name] = torch.zeros_like(cache).index_add(0, where.flatten(), parts)
-        elif name in grads:
-            grads[name] = torch.zeros_like(cache)
-    return grads
+    caches = {"k": k, "v": v}
+    return {name: by_page(x, where, caches[name]) if name in caches else x for name, x in grads.items()}
+
+
+def by_page(x, where, cache):
+    """The sums [PAGES, PAGE, ...] of what rows [B, NP PAGE, ...] in order of ``where`` give each page of a cache."""
+    if not len(cache):
+        return torch.zeros_like(cache)
+    parts = x.unflatten(1, (where.shape[1], cache.shape[1])).flatten(0, 1)
+    return torch.zeros_like(cache).index_add(0, where.flatten(), parts)
 
 
 def page_order(pages, end, size):
@@ -61,7 +64,7 @@ def in_order(x, where):
 
 
 def configs(axes, device):
-    return decode_configs(axes["NP"] * axes["PAGE"], axes)
+    return decode_configs(axes["NP"] * axes["PAGE"], axes, (axes["D"], 0, axes["DV"]), device)
 
 
 def launch(

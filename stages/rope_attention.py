@@ -10,7 +10,7 @@ import torch
 from . import flash_fwd
 from ._contract import INT, Contract, Launcher, Port
 from ._decode import SCRATCH, decode_configs, decode_launches
-from ._flash import flash_limits
+from ._tiles import too_long
 
 SPAN = {
     "first": Port("B Sq", INT, unit="index/first_key"),
@@ -43,7 +43,7 @@ def vjp(d_o, d_lse, q, q_rope, k, k_rope, v, first, end, o, lse, *, needs, scale
     wide, DN = k_rope[:, :, None].expand(*k.shape[:3], -1), q.shape[-1]
     both = torch.cat([q, q_rope], -1), torch.cat([k, wide], -1)
     grads = flash_fwd.vjp(
-        d_o, d_lse, *both, v, first, end, None, None, None, o, lse, needs={"q", "k", "v"}, scale=scale, softcap=0
+        d_o, d_lse, *both, v, first, end, None, None, None, o=o, lse=lse, needs={"q", "k", "v"}, scale=scale, softcap=0
     )
     q, k = grads["q"], grads["k"]
     found = {"q": q[..., :DN], "q_rope": q[..., DN:], "k": k[..., :DN], "k_rope": k[..., DN:].sum(2), "v": grads["v"]}
@@ -51,11 +51,11 @@ def vjp(d_o, d_lse, q, q_rope, k, k_rope, v, first, end, o, lse, *, needs, scale
 
 
 def limits(axes, device):
-    return flash_limits({"D": axes["DN"], "DV": axes["DV"]}, device)
+    return too_long(axes, "DN", "DR", "DV")
 
 
 def configs(axes, device):
-    return decode_configs(axes["Sk"], {"H": axes["HQ"]})
+    return decode_configs(axes["Sk"], axes | {"H": axes["HQ"]}, (axes["DN"], axes["DR"], axes["DV"]), device)
 
 
 def launch(

@@ -4,12 +4,18 @@ The number of splits follows from Sk and H alone, and where they lie from what a
 bits do not depend on the batch. One split writes the result; of several a second kernel makes it, in their order.
 """
 
+from dataclasses import replace
+
 from . import flash_fwd
 from ._contract import Launcher
 from ._decode import SCRATCH, decode_configs, decode_launches
 from ._flash import flash_limits
 
-CONTRACT = flash_fwd.CONTRACT
+CONTRACT = replace(
+    flash_fwd.CONTRACT,
+    inputs={name: port for name, port in flash_fwd.CONTRACT.inputs.items() if name not in ("sequence", "start")},
+    params={"scale": None, "softcap": 0},
+)
 
 
 def reference(q, k, v, first, end, own, sinks, slopes, *, scale, softcap):
@@ -20,12 +26,12 @@ def reference(q, k, v, first, end, own, sinks, slopes, *, scale, softcap):
 def vjp(d_o, d_lse, q, k, v, first, end, own, sinks, slopes, o, lse, *, needs, scale, softcap):
     """flash_fwd's."""
     return flash_fwd.vjp(
-        d_o, d_lse, q, k, v, first, end, own, sinks, slopes, o, lse, needs=needs, scale=scale, softcap=softcap
+        d_o, d_lse, q, k, v, first, end, own, sinks, slopes, o=o, lse=lse, needs=needs, scale=scale, softcap=softcap
     )
 
 
 def configs(axes, device):
-    return decode_configs(axes["Sk"], axes)
+    return decode_configs(axes["Sk"], axes, (axes["D"], 0, axes["DV"]), device)
 
 
 def launch(
@@ -36,5 +42,15 @@ def launch(
     )
 
 
+def vjp_launch(
+    d_o, d_lse, q, k, v, first, end, own, sinks, slopes, o, lse, d_q, d_k, d_v, d_sinks, delta, terms, parts,
+    *, scale, softcap, seqs, config,
+):  # fmt: skip
+    return flash_fwd.vjp_launch(
+        d_o, d_lse, q, k, v, first, end, own, sinks, slopes, None, None, o, lse, d_q, d_k, d_v, d_sinks, delta, terms,
+        parts, scale=scale, softcap=softcap, dropout=0, seed=0, first_batch=0, seqs=seqs, config=config,
+    )  # fmt: skip
+
+
 LAUNCHERS = [Launcher("triton", launch, configs, flash_limits, SCRATCH)]
-VJP_LAUNCHERS = flash_fwd.VJP_LAUNCHERS
+VJP_LAUNCHERS = [Launcher("triton", vjp_launch, flash_fwd.vjp_configs, flash_limits, flash_fwd.SCRATCH)]

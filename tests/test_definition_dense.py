@@ -118,7 +118,7 @@ def test_a_shared_head_and_the_sizes_of_axes():
         ("o = masked_softmax(q, [q], axis=D)", "masked_softmax needs a comparison second", "as in j <= i"),
         ("o = [masked_softmax(q, q > 0)]", "masked_softmax without axis=", "write masked_softmax(x, axis=NAME)"),
         ("o = masked_softmax(q, q > 0, axis=[Sk])", "'Sk' is no axis of (Sq, D)", None),
-        ("o = index([HQ])", "'HQ' is no inner axis of this pipeline", None),
+        ("o = index([H])", "'H' is no inner axis of this pipeline", None),
         ("o = index([Skk])", "'Skk' is no inner axis of this pipeline", "did you mean Sk?"),
         ("o = [diag](slopes)", "'diag' belongs to step", None),
         ("o = [k @ v]", "'@' contracts D of (Sk, D) with Sk of (Sk, DV)", None),

@@ -19,7 +19,7 @@ def little_memory(monkeypatch):
 
 def test_picks_heads_spread_over_all(little_memory):
     graph = load("gated_delta").whole
-    heads = head_subset.pick_heads(graph, complete(graph, SIZES), torch.device("cpu"))
+    heads = head_subset.pick_heads(graph, complete(graph, SIZES), torch.device("cpu"), {})
     assert heads is not None and 1 <= len(heads) < 6 and heads[0] == 0
 
 
@@ -31,10 +31,20 @@ def test_verifies_gradients_on_the_heads_and_says_which(little_memory):
     assert {row.value for row in result.rows if row.id == "op"} >= {"o", "final_state", "d_k", "d_g"}
 
 
+def test_under_dropout_the_first_heads(monkeypatch):
+    monkeypatch.setattr(head_subset, "free_bytes", lambda device: 7_000_000)
+    graph, sizes = load("flash").whole, dict(B=2, Sq=40, Sk=40, HQ=12, H=6, D=8, DV=8)
+    params = dict(scale=1.0, softcap=0, causal=1, window=0, prefix_lm=0, dropout=0.1, seed=0, first_batch=0)
+    heads = head_subset.pick_heads(graph, complete(graph, sizes), torch.device("cpu"), params)
+    assert heads == tuple(range(len(heads))) and 1 < len(heads) < 6
+    spread = head_subset.pick_heads(graph, complete(graph, sizes), torch.device("cpu"), params | {"dropout": 0})
+    assert spread[-1] == 5
+
+
 def test_an_error_on_a_chosen_head_is_found(little_memory, monkeypatch):
     op = load("simple_gla")
     inputs = make_inputs(op.whole, complete(op.whole, SIZES), torch.float32, "cpu")
-    heads = head_subset.pick_heads(op.whole, complete(op.whole, SIZES), torch.device("cpu"))
+    heads = head_subset.pick_heads(op.whole, complete(op.whole, SIZES), torch.device("cpu"), {})
     from chunkwise.runner.verification import verify as module
 
     honest = module.run_whole

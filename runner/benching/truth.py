@@ -32,7 +32,7 @@ def truth_at(gate: Gate) -> Truth:
     """The truth that peers are held against: at the case where ours was verified, on the same tensors."""
     given = input_set(gate.case)
     whole = make_subject(given.call, "typical", gate.case.backward, gate.case.seed, given.cotangents or {})
-    heads = pick_heads(whole.graph, given.call.sizes, gate.case.device)
+    heads = pick_heads(whole.graph, given.call.sizes, gate.case.device, given.call.params)
     results, _, against = truth_of(on_heads(whole, heads) if heads else whole)
     axes = {name: whole.graph.values[value].axes for name, value in result_values(whole).items()}
     return Truth(given, axes, heads, results, against, gate.budgets)

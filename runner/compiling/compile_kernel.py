@@ -14,8 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ...stages._contract import Launch
+from ...stages._tiles import SHARED_MEMORY
 
-SHARED_LIMIT = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024}
+SHARED_LIMIT = {int(device.removeprefix("sm_")): size for device, size in SHARED_MEMORY.items()}
 """Compute capability (8.0 as 80) -> bytes of shared memory that one block may use."""
 
 MATRIX_INSTRUCTIONS = ("wgmma", "tcgen05.mma", "mma")

@@ -14,7 +14,7 @@ from .dense_arrays import Array, Value, aligned, contracted, largest, mapped, ov
 from .functions import DENSE, FUNCTIONS, of_numbers
 from .layout import DTYPE, problem
 from .problems import DefinitionError, problem_in
-from .types import HEADS, LANES, Axes
+from .types import HEADS, LANES, Axes, head_of
 
 ALONG = ("along", "masked along")
 
@@ -32,7 +32,7 @@ def evaluate_dense(
 
     numbers: params and axis sizes. filled: the value of each absent input that has a default. Differentiable.
     """
-    head = next((axis for axis in HEADS if any(axis in axes for axes in declared.values())), None)
+    head = head_of({axis for axes in declared.values() for axis in axes})
     own = {name: loaded(x, declared[name], head, numbers) for name, x in inputs.items() if x is not None}
     device = next(iter(own.values())).x.device
     reading = Reading({**own, **filled}, numbers, device)

@@ -2,7 +2,20 @@
 
 from ..expression import Call, ExpressionError, Name, hint
 from .functions import DENSE
-from .types import HEADS, LANES, Scope, Type, count, elementwise, inner, number, over_axis, shown, type_of
+from .types import (
+    HEADS,
+    LANES,
+    Scope,
+    Type,
+    count,
+    elementwise,
+    head_of,
+    inner,
+    number,
+    over_axis,
+    shown,
+    type_of,
+)
 
 
 def dense_type(node: Call, scope: Scope) -> Type:
@@ -14,6 +27,9 @@ def dense_type(node: Call, scope: Scope) -> Type:
         raise ExpressionError(message, node.start, node.end, f"write {call}")
     if function.rule == "index":
         return _index(node, scope)
+    if function.rule == "map":
+        types = [number(type_of(arg, scope), arg, name.id) for arg in node.args]
+        return elementwise(node, name.id, types, scope)
     first = number(type_of(node.args[0], scope), node.args[0], name.id)
     if function.rule == "places":
         return _places(node, first, scope)
@@ -39,7 +55,10 @@ def inner_axis(name: Name, scope: Scope) -> str:
 def _index(node: Call, scope: Scope) -> Type:
     if node.axis is not None:
         raise ExpressionError("index takes no axis=", node.axis.start, node.axis.end, f"write index({node.axis.id})")
-    return Type((inner_axis(node.args[0], scope),))
+    axis = node.args[0]
+    if isinstance(axis, Name) and axis.id in scope.axes and axis.id in ("B", head_of(scope.axes)):
+        return Type()  # of the batch and the head that the lines run for
+    return Type((inner_axis(axis, scope),))
 
 
 def _places(node: Call, x: Type, scope: Scope) -> Type:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
+from ...stages import _dropout
+
 
 def is_number(x) -> bool:
     return not isinstance(x, torch.Tensor)
@@ -71,6 +73,14 @@ def masked_logsumexp(s, keep, dim):
     """log of the sum of exp over the kept numbers; -inf where none is kept, with gradient 0."""
     _, total, m = masked_weights(s, keep, dim)
     return torch.where(total == 0, -math.inf, m + torch.log(torch.where(total == 0, 1.0, total))).squeeze(dim)
+
+
+def dropout(x, p, seed, batch, head, row, key):
+    """x / (1 - p) where its place is kept, else 0: by the bits that the stages have."""
+    if p == 0:
+        return x
+    places = (torch.as_tensor(each, device=x.device).long() for each in (batch, head, row, key))
+    return torch.where(_dropout.kept(p, seed, *places), x * _dropout.kept_scale(p), 0.0)
 
 
 def norm(x, dim):
@@ -152,6 +162,7 @@ DENSE: Mapping[str, Function] = {
     "index": Function("index", 1, torch.arange),
     "masked_softmax": Function("masked along", 2, masked_softmax),
     "masked_logsumexp": Function("masked reduce", 2, masked_logsumexp),
+    "dropout": Function("map", 7, dropout),
     "gather": Function("pick", 2, torch.take_along_dim),
     "topk": Function("places", 2, torch.topk),
 }

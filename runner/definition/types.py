@@ -16,6 +16,11 @@ HEADS = ("HV", "HQ", "H", "G")
 Axes = tuple[str, ...]
 
 
+def head_of(axes: Collection[str]) -> str | None:
+    """The head that a definition runs for."""
+    return next((axis for axis in HEADS if axis in axes), None)
+
+
 @dataclass(frozen=True)
 class Type:
     """axes: inner axes. boolean: a comparison. token: differs from token to token."""

@@ -1,7 +1,7 @@
 """Verification where float64 copies of everything would not fit: some heads, each at full length.
 
-Heads do not mix, so a head's truth is the same alone. The op under test still runs whole; its outputs on the chosen
-heads are what is compared.
+Heads do not mix, so a head's truth is the same alone (under dropout, while its number is). The op under test still runs
+whole; its outputs on the chosen heads are what is compared.
 """
 
 import math
@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from ..graphs.graph import Graph
-from ..graphs.sizes import shape
+from ..graphs.sizes import number, shape
 
 COPIES = 4
 """Float64 values, the rounding model's, and what autograd holds in between, over the float64 values alone. With 2.5
@@ -33,15 +33,26 @@ def free_bytes(device: torch.device) -> int:
     return available // 2
 
 
-def pick_heads(graph: Graph, sizes: Mapping[str, int], device: torch.device) -> tuple[int, ...] | None:
-    """Key heads to check, spread over all of them; None when all fit."""
+def pick_heads(
+    graph: Graph, sizes: Mapping[str, int], device: torch.device, params: Mapping[str, float]
+) -> tuple[int, ...] | None:
+    """Key heads to check, spread over all of them, or the first ones where a head's own number matters; None when all
+    fit."""
     values = sum(math.prod(shape(value.axes, sizes)) for value in graph.values.values())
     needed = 8 * (COPIES * values + pair_numbers(graph, sizes))
     heads, free = sizes.get("H", 1), free_bytes(device)
     if needed <= free or heads == 1:
         return None
     count = max(1, int(heads * free / needed))
+    if drops(graph, {**sizes, **params}):
+        return tuple(range(count))
     return tuple(sorted({round(i * (heads - 1) / max(1, count - 1)) for i in range(count)}))
+
+
+def drops(graph: Graph, names: Mapping[str, float]) -> bool:
+    """Whether a stage has dropout that is not 0: what it keeps follows from the head's number."""
+    nodes = [node for node in graph.nodes.values() if "dropout" in node.params]
+    return any(number(f"{node.id}.dropout", node.params["dropout"], names, node.mark) for node in nodes)
 
 
 def pair_numbers(graph: Graph, sizes: Mapping[str, int]) -> int:

@@ -73,7 +73,7 @@ def verify(
     """
     call = op.bind({**inputs, **(params or {})}, cu_seqlens, seqlens)
     whole = make_subject(call, case, backward, seed, cotangents or {})
-    heads = pick_heads(whole.graph, call.sizes, call.device)
+    heads = pick_heads(whole.graph, call.sizes, call.device, call.params)
     subject = on_heads(whole, heads) if heads else whole
     exact = staged_values(subject, torch.float64)
     noise = arithmetic_noise(call.io, call.sizes, gate_span(subject.graph, exact))

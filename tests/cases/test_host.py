@@ -8,8 +8,8 @@ from support.ops import OPS, check, inputs, op
 from chunkwise.runner.compiling.meta_launches import FORMS, meta_launches
 
 AXES = dict(B=2, T=100, H=2, HV=4, K=64, V=64, C=64, SLOTS=6, W=4, D=64, DI=64, NS=64, RANKS=3, LANES=2)
-# more than one tile of queries and one split of the keys, heads in whole tiles: kernels have a form for less
-AXES |= ATTENTION | dict(HQ=64, Sq=70, Sk=600, NP=75)
+# more than one tile of queries, and so many that keys are not split, heads in whole tiles: kernels have a form for less
+AXES |= ATTENTION | dict(HQ=64, Sq=140, Sk=600, NP=75)
 LONGER = dict(B=3, T=1000, H=16, HV=48, SLOTS=40, HQ=128, Sq=1900, Sk=1700, PAGES=400, NP=220)
 
 
@@ -30,9 +30,20 @@ def launches(name, io, axes, form):
 @pytest.mark.parametrize("name", STAGES)
 def test_c9_lengths_and_counts_compile_nothing_anew(name, form):
     """T, B, H and HV stand in no compile-time value, and no number is specialised on."""
+    alike(name, form, AXES, AXES | LONGER)
+
+
+@pytest.mark.parametrize("name", ["split_attention", "paged_attention", "latent_attention", "paged_latent_attention"])
+def test_c9_splits_compile_nothing_anew(name):
+    few = dict(Sq=2, Sk=4000, NP=500)
+    alike(name, "plain", AXES | few, AXES | LONGER | dict(Sq=3, HQ=512, Sk=9000))
+
+
+def alike(name, form, axes, others):
+    """Both sizes launch the same compiled kernels."""
     pytest.importorskip("triton")
-    found = list(launches(name, torch.bfloat16, AXES, form))
-    for launch, other in zip(found, launches(name, torch.bfloat16, {**AXES, **LONGER}, form), strict=True):
+    found = list(launches(name, torch.bfloat16, axes, form))
+    for launch, other in zip(found, launches(name, torch.bfloat16, others, form), strict=True):
         kernel = launch.kernel
         assert (kernel, launch.constexprs) == (other.kernel, other.constexprs)
         assert (launch.num_warps, launch.num_stages) == (other.num_warps, other.num_stages)

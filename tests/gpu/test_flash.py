@@ -44,6 +44,23 @@ def test_sequences_one_after_another():
     verified("flash_varlen", absent=(), B=1, HQ=4, H=2, Sq=700, Sk=900, ND=7, D=128, DV=128)
 
 
+@pytest.mark.parametrize("name,sizes", [("flash", {}), ("flash_varlen", dict(ND=7))])
+def test_dropout(name, sizes):
+    params = dict(dropout=0.1, seed=2**45 + 3)
+    verified(name, absent=(), params=params, B=2, HQ=4, H=2, Sq=700, Sk=900, D=128, DV=128, **sizes)
+
+
+@pytest.mark.parametrize(
+    "name", ["flash_decode", "paged_decode", "paged_prefill", "mla_absorbed", "mla_decode", "mla_paged_decode"]
+)
+def test_caches(name):
+    kernel = op(name, backend="triton")
+    sizes = dict(B=3, Sq=200 if name == "paged_prefill" else 2, Sk=3000, HQ=32, H=8, D=128, DV=128)
+    sizes |= dict(DC=512, DN=128, DR=64, PAGES=200, PAGE=64, NP=50)
+    result = check(kernel, inputs(kernel, torch.bfloat16, device="cuda", **sizes))
+    assert "reference" not in {row.backend for row in result.rows}
+
+
 def test_nan_that_no_query_may_see():
     kernel = op("flash", backend="triton")
     given = inputs(kernel, torch.bfloat16, device="cuda", absent=BARE, B=1, HQ=4, H=2, Sq=400, Sk=400, D=128, DV=128)

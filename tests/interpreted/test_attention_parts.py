@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from support.attention import latent, merged_is_whole, paged_is_contiguous
+from support.attention import LATENT, PAGED, latent, merged_is_whole, paged_is_contiguous
 from support.ops import check, inputs, op, same_bits
 
 
@@ -10,8 +10,16 @@ def test_merging(tmp_path):
     merged_is_whole("interpret", tmp_path)
 
 
-def test_pages():
-    paged_is_contiguous("interpret")
+@pytest.mark.parametrize("name", PAGED)
+def test_pages(name):
+    paged_is_contiguous(name, "interpret")
+
+
+def test_many_queries():
+    """More than one tile of them."""
+    prefill = op("paged_prefill", backend="interpret")
+    sizes = dict(B=2, Sq=40, HQ=4, H=2, D=16, DV=24, PAGES=7, PAGE=16, NP=4)
+    check(prefill, inputs(prefill, **sizes), params=dict(window=30))
 
 
 @pytest.mark.parametrize("Sk", [0, 40, 300])
@@ -31,9 +39,21 @@ def test_bits_do_not_depend_on_the_batch():
     assert same_bits(both.o[1:], alone.o) and same_bits(both.lse[1:], alone.lse)
 
 
-@pytest.mark.parametrize("name", ["mla_naive", "mla_absorbed"])
+@pytest.mark.parametrize("name", LATENT)
 def test_latent(name):
     check(*latent(name, "interpret"))
+
+
+def test_splits_of_the_latent():
+    """Two splits of a sequence's own keys, whatever the other sequences have."""
+    decode, given = latent("mla_paged_decode", "interpret", Sq=1, HQ=2, DC=16, DN=8, DV=8, PAGES=12, PAGE=128, NP=9)
+    given["lengths"] = torch.tensor([1152, 333], dtype=torch.int32)
+    both, right = decode(**given), op("mla_paged_decode")(**given)
+    torch.testing.assert_close(both.o, right.o, rtol=3e-6, atol=3e-6)
+    torch.testing.assert_close(both.lse, right.lse, rtol=3e-6, atol=3e-6)
+    own = ("q", "q_rope", "pages", "lengths")
+    alone = decode(**{name: x[1:] if name in own else x for name, x in given.items()})
+    assert same_bits(both.o[1:], alone.o) and same_bits(both.lse[1:], alone.lse)
 
 
 def test_nan_past_a_length_of_the_latent():

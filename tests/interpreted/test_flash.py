@@ -1,9 +1,23 @@
 """The kernels of attention in the interpreter, forward and backward: every mask and shape against the definition."""
 
+from dataclasses import replace
+
 import pytest
 import torch
-from support.attention import BARE, LITTLE, MASKS, SHAPES, nan_leaves_no_trace, packed_is_alone, results
+from support.attention import (
+    BARE,
+    LITTLE,
+    MASKS,
+    SHAPES,
+    dropped_alike,
+    dropped_packed_is_alone,
+    nan_leaves_no_trace,
+    packed_is_alone,
+    results,
+)
 from support.ops import check, inputs, op, same_bits
+
+from chunkwise.runner.calling.function import Op
 
 FLASH = op("flash", backend="interpret")
 
@@ -53,3 +67,26 @@ def test_bits_do_not_depend_on_the_batch():
 
 def test_sequences_one_after_another():
     packed_is_alone("interpret")
+
+
+def test_dropout():
+    """In tiles of 32 by 32, of 16 queries by 64 keys, and of 64 keys by 16 queries."""
+    tiles = {"BM_F32": 16, "BN_F32": 64, "WM_F32": 16, "WN_F32": 64}
+    dropped_alike(FLASH, with_tiles(FLASH, "flash_fwd", tiles))
+    dropped_packed_is_alone("interpret")
+    given = inputs(FLASH, Sq=40, Sk=50, **LITTLE)
+    check(FLASH, given, params=dict(dropout=0.25, seed=2**45 + 3, window=30), backward=True)
+
+
+def with_tiles(an_op, name, tiles):
+    """The op whose stage of that name has these in front of its own configurations."""
+    stage = an_op.stages[name]
+    groups = {
+        group: tuple(replace(each, configs=tiled(each.configs, tiles)) for each in getattr(stage, group))
+        for group in ("launchers", "vjp_launchers")
+    }
+    return Op(an_op.spec, {**an_op.stages, name: replace(stage, **groups)}, an_op.backend)
+
+
+def tiled(configs, tiles):
+    return lambda axes, device: [each | tiles for each in configs(axes, device)]

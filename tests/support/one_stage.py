@@ -107,7 +107,10 @@ def narrowed(graph, names):
 
 
 def shaped_by_unit(value) -> bool:
-    units = ("log_decay/log2/chunk_sum", "gram/", "wy/decayed_key", "index/first_key", "index/end_key", "index/own")
+    units = (
+        "log_decay/log2/chunk_sum", "gram/", "wy/decayed_key", "index/first_key", "index/end_key", "index/own",
+        "index/sequence", "index/first_row",
+    )  # fmt: skip
     return (value.unit or "").startswith(units)
 
 
@@ -115,8 +118,14 @@ def span(unit, sizes, device) -> torch.Tensor:
     """Each query sees the key at its own place and the six before it; where keys are few, the first see none."""
     keys = sizes["Sk"] if "Sk" in sizes else sizes["NP"] * sizes["PAGE"]
     own = torch.arange(sizes["Sq"], dtype=torch.int32, device=device) + keys - sizes["Sq"]
-    found = {"index/first_key": own - 6, "index/end_key": own + 1, "index/own_key": own}[unit]
-    return found if unit == "index/own_key" else found.clamp(0, keys)
+    found = {
+        "index/first_key": (own - 6).clamp(0, keys),
+        "index/end_key": (own + 1).clamp(0, keys),
+        "index/own_key": own,
+        "index/sequence": own // 5,
+        "index/first_row": own // 5 * 5,
+    }
+    return found[unit]
 
 
 def rows_in_chunk(sizes, seqlens, device) -> torch.Tensor:

@@ -49,7 +49,7 @@ def model_dtype(io: torch.dtype) -> torch.dtype:
 
 
 def power_of_two(x: torch.Tensor) -> torch.Tensor:
-    """The largest one up to each number's size, from the exponent's bits: 0 for 0, finite where x is not. x: float64."""
+    """The largest up to each number's size, from its exponent's bits: 0 for 0, finite where x is not. x: float64."""
     bits = x.detach().view(torch.int64) & 0x7FF0_0000_0000_0000
     return bits.view(torch.float64).clamp_(max=2.0**1023)
 

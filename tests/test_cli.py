@@ -483,6 +483,13 @@ def test_a_reader_that_has_seen_enough(argv):
     assert (running.wait(timeout=300), err) == (0, "")
 
 
+def test_no_command_imports_the_compiler_of_pytorch():
+    """It takes as long as all the rest; only ``run --context-parallel`` needs it."""
+    run = "import sys; from chunkwise.runner.main import main; main(['list']); sys.exit('torch._dynamo' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", run], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 class Terminal:
     """A stream that says it is a terminal."""
 

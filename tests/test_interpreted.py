@@ -1,4 +1,4 @@
-"""Starts each file of tests/interpreted in a process of its own, with Triton's interpreter switched on.
+"""Runs the files of tests/interpreted in processes of their own, with Triton's interpreter switched on.
 
 Interpreted and compiled kernels do not mix in one process: the switch is read when a kernel is decorated.
 """
@@ -13,13 +13,15 @@ import pytest
 pytest.importorskip("triton")
 
 ROOT = Path(__file__).parents[1]
-FILES = sorted(path.name for path in (ROOT / "tests" / "interpreted").glob("test_*.py"))
+FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / "interpreted").glob("test_*.py"))
+PARTS = 5
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", FILES)
-def test_file(file):
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/interpreted/{file}"]
+@pytest.mark.parametrize("part", range(PARTS))
+def test_files(part):
+    """A process for every fifth file: each takes seconds to start, and two at a time have enough to do."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *FILES[part::PARTS]]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST")}
     environment["TRITON_INTERPRET"] = "1"
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)

@@ -27,7 +27,7 @@ def test_gates_vjp_equals_autograd(stage):
 
 @DTYPES
 def test_n2_resets_of_single_channels(io):
-    given = inputs(op("kda_core"), io, T=150)
+    given = inputs(op("kda_core"), io, T=150, **LITTLE)
     for t in (0, 21, 25, 40, 64, 127):
         given["g"][:, t, :, t % 2 :: 2] = RESET
     check(op("kda_core"), given)
@@ -35,7 +35,7 @@ def test_n2_resets_of_single_channels(io):
 
 def test_n2_equals_the_two_parts_run_alone():
     an_op, at = op("kda_core"), 40
-    given = inputs(an_op, T=100, absent=("initial_state",))
+    given = inputs(an_op, T=100, absent=("initial_state",), **LITTLE)
     given["g"][:, at] = RESET
     whole = definition(an_op, given)
     parts = [definition(an_op, cut(an_op, given, *rows)) for rows in ((0, at), (at, 100))]
@@ -47,8 +47,8 @@ def test_n2_equals_the_two_parts_run_alone():
 @DTYPES
 def test_n2_resets_by_the_gate_inside_the_op(io):
     """exp(80) softplus(-80) is 1; softplus(5) makes of it -2.8e35."""
-    given = inputs(op("kda"), io, T=90)
-    given["A_log"], given["dt_bias"] = torch.full([4], 80.0), torch.zeros(4, 48)
+    given = inputs(op("kda"), io, T=90, **LITTLE)
+    given["A_log"], given["dt_bias"] = torch.full([2], 80.0), torch.zeros(2, 24)
     given["a"] = torch.full_like(given["a"], -80)
     given["a"][:, [0, 30], :, ::2] = 5
     check(op("kda"), given)
@@ -73,9 +73,16 @@ def test_n15_decays_that_underflow(value):
     check(op("kda_core"), given, backward=True)
 
 
-@DTYPES
-@pytest.mark.parametrize("beta, gate", [(0.99, 0.0), (1.0, 0.0), (1.0, -1e-2)])
-@pytest.mark.parametrize("same", [16, 64, 130])
+IDENTICAL = [
+    (16, 0.99, 0.0, torch.float32), (16, 1.0, 0.0, torch.bfloat16), (16, 1.0, -1e-2, torch.float32),
+    (64, 0.99, 0.0, torch.bfloat16), (64, 1.0, 0.0, torch.float32), (64, 1.0, -1e-2, torch.bfloat16),
+    (130, 0.99, 0.0, torch.float32), (130, 1.0, -1e-2, torch.float32),
+    (130, 1.0, 0.0, torch.float32), (130, 1.0, 0.0, torch.bfloat16),
+]  # fmt: skip
+"""Every pair of a length, a beta with a gate, and a dtype, and the hardest of all in both dtypes."""
+
+
+@pytest.mark.parametrize("same,beta,gate,io", IDENTICAL, ids=str)
 def test_n13_identical_tokens(same, beta, gate, io):
     """16, 64 and T equal tokens with unit keys, beta close to 1, no or a weak decay."""
     given = inputs(op("kda_core"), io, T=130, **LITTLE)
@@ -100,9 +107,9 @@ def test_n10_causality_of_the_bounded_gate():
 @pytest.mark.parametrize("name", ["kda", "kda_bounded"])
 def test_n17_a_gate_of_inf_times_zero(name, io):
     """A_log = 100, pre-activation -200: the decay is 1, and gradients stay finite."""
-    given = inputs(op(name), io)
-    given["a"], given["dt_bias"] = torch.full_like(given["a"], -200), torch.zeros(4, 48)
-    given["A_log"] = torch.full([4], 100.0)
+    given = inputs(op(name), io, **LITTLE)
+    given["a"], given["dt_bias"] = torch.full_like(given["a"], -200), torch.zeros(2, 24)
+    given["A_log"] = torch.full([2], 100.0)
     decay = torch.exp(op(name).until("gate")(a=given["a"], A_log=given["A_log"], dt_bias=given["dt_bias"]).g)
     assert torch.equal(decay, torch.ones_like(decay))
     check(op(name), given)
@@ -114,7 +121,7 @@ def test_n17_a_gate_of_inf_times_zero(name, io):
 @pytest.mark.parametrize("bound", [-5.0, -0.5])
 def test_the_bound_holds(bound):
     """Whatever the pre-activation; the param has its effect (L13)."""
-    given = inputs(op("kda_bounded"))
+    given = inputs(op("kda_bounded"), **LITTLE)
     given["a"] = 1e3 * given["a"]
     names = ("a", "A_log", "dt_bias")
     g = op("kda_bounded").until("gate")(**{name: given[name] for name in names}, bound=bound).g
@@ -131,7 +138,7 @@ def test_s12_split_call(name, io):
 @pytest.mark.parametrize("name", ["kda", "kda_bounded"])
 def test_n22_rows_of_zeros(name):
     """Padding: q, k exactly 0 give an output of exactly 0, and finite gradients."""
-    given = inputs(op(name), torch.bfloat16)
+    given = inputs(op(name), torch.bfloat16, **LITTLE)
     for row in (0, 5, 33, 69):
         given["q"][:, row], given["k"][:, row] = 0, 0
     check(op(name), given, backward=True)

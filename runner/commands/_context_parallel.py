@@ -22,12 +22,11 @@ from ..reporting.report_run import RunReport, document, run_lines, run_table
 from ..reporting.timing import Timings, time_call
 from ..reporting.write_file import write_file
 from ..verification.generate import make_inputs
-from ..verification.report_verify import document as verify_document
-from ..verification.report_verify import verify_table
 from ..verification.result import Verification
 from ..verification.small_case import small_case
 from ._options import fixed_axes, input_sizes, out_folder, read_axes, read_budget, read_seqlens, workload
 from ._subject import pick_device, pick_dtype
+from .run import not_timed
 
 
 def run_ranks(args) -> Outcome:
@@ -126,11 +125,6 @@ def all_ok(op: ParallelOp, checked: Verification | None) -> bool:
     said = [checked.ok if checked else True]
     dist.broadcast_object_list(said, src=op.ranks.members[0], group=op.ranks.group)
     return said[0]
-
-
-def not_timed(checked: Verification) -> Outcome:
-    why = replace(checked.failure, message=f"{checked.failure.message}; nothing was timed")
-    return Outcome(verify_document(checked), [verify_table(checked)], [why], exit=1)
 
 
 def report(args, op: ParallelOp, found: RunReport) -> Outcome:

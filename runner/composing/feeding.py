@@ -48,6 +48,7 @@ class Step:
 
 
 Roles = Mapping[str, int]
+BINDINGS = [each.name for each in fields(Bindings)]
 
 
 def in_chunks(stage: Stage) -> bool:
@@ -94,26 +95,35 @@ def fed(stage: Stage, pools, absent: set[str], roles_agree: bool, since: int) ->
             yield {name: bound.get(name) for name in stage.contract.inputs}, bindings, roles
             return
         name = ports[at]
-        port = stage.contract.inputs[name]
+        port, by_kind = stage.contract.inputs[name], {}
         for found in pools[name]:
             more = joined_roles(roles, name, found, in_chunks(stage) and port.unit is None)
             if roles_agree and more is None:
                 continue
-            trial = Bindings(*map(dict, (getattr(bindings, each.name) for each in fields(Bindings))))
-            if fits(name, port, found.value, trial):
+            kind = kind_of(found.value)
+            if kind not in by_kind:
+                by_kind[kind] = bound_to(bindings, name, port, found.value)
+            if trial := by_kind[kind]:
                 yield from rest(at + 1, {**bound, name: found}, trial, more or {}, new or found.born >= since)
 
     yield from rest(0, {}, start, {}, False)
 
 
-def fits(name: str, port: Port, value: Value, bindings: Bindings) -> bool:
-    """Unify one edge into the bindings."""
-    return not (
-        match_axes(name, None, port, value, bindings)
+def kind_of(value: Value) -> tuple:
+    """What unification looks at: values of one kind fit alike."""
+    return value.axes, value.dtype, value.unit, value.laws
+
+
+def bound_to(bindings: Bindings, name: str, port: Port, value: Value) -> Bindings | None:
+    """The bindings with one more edge unified; None where it does not fit."""
+    trial = Bindings(*(dict(getattr(bindings, each)) for each in BINDINGS))
+    wrong = (
+        match_axes(name, None, port, value, trial)
         or match_dtype(name, None, port, value)
-        or match_unit(name, None, port, value, bindings, {}, {})
-        or match_law(name, None, port, value, bindings)
+        or match_unit(name, None, port, value, trial, {}, {})
+        or match_law(name, None, port, value, trial)
     )
+    return None if wrong else trial
 
 
 def joined_roles(roles: Roles, port: str, found: Found, is_role: bool) -> Roles | None:

@@ -1,6 +1,6 @@
 """Which of a definition's values a stage's output is."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -36,6 +36,35 @@ class Match:
     words: str
 
 
+@dataclass(frozen=True)
+class SideBySide:
+    """The readings of one shape and their values, stacked: a value is held against all of them at once."""
+
+    readings: tuple[Reading, ...]
+    values: torch.Tensor
+    allowed: torch.Tensor
+
+    def equal(self, x: torch.Tensor) -> list[Reading]:
+        """Those whose value is ``same`` as x."""
+        if not x.numel():
+            return list(self.readings)
+        found = (self.values - x).abs().flatten(1).amax(1) <= self.allowed
+        return [reading for reading, is_same in zip(self.readings, found.tolist()) if is_same]
+
+
+def side_by_side(known: Iterable[tuple[Reading, torch.Tensor]]) -> dict[tuple, SideBySide]:
+    """By inner axes and shape."""
+    groups: dict[tuple, list] = {}
+    for reading, x in known:
+        groups.setdefault((reading.axes, x.shape), []).append((reading, x))
+    found = {}
+    for key, group in groups.items():
+        values = torch.stack([x for _, x in group])
+        allowed = TOLERANCE * (values.abs().flatten(1).amax(1) + 1e-300) if values.numel() else values.flatten(1)
+        found[key] = SideBySide(tuple(reading for reading, _ in group), values, allowed)
+    return found
+
+
 class Truths:
     """What the definition says of a value, by its axes and unit."""
 
@@ -43,6 +72,7 @@ class Truths:
         self.case = case
         C, T = case.sizes["C"], case.sizes.get("T", 1)
         self.chunk_entries = {name: x[:, 0:T:C] for name, x in case.entries.items()}
+        self.known = side_by_side(case.known)
 
     def reading(self, value: Value, x: torch.Tensor) -> Reading | None:
         """The reading that is this value, or whose logarithm it is where its unit says so; a direct one first."""
@@ -57,12 +87,8 @@ class Truths:
         forms = {"": rows}
         if (value.unit or "").startswith("log_decay/"):
             forms |= {"the natural logarithm of ": rows.exp(), "the base-2 logarithm of ": rows.exp2()}
-        matches = [
-            Match(reading, words)
-            for words, form in forms.items()
-            for reading, known in self.case.known
-            if reading.axes == axes and same(form, known)
-        ]
+        known = self.known.get((axes, rows.shape))
+        matches = [Match(each, words) for words, form in forms.items() for each in known.equal(form)] if known else []
         return min(matches, key=lambda match: not match.reading.direct, default=None)
 
     def by_token(self, value: Value, x: torch.Tensor) -> torch.Tensor | None:

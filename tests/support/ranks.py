@@ -13,7 +13,8 @@ import torch
 import torch.distributed as dist
 
 SPAWN = multiprocessing.get_context("forkserver")
-SPAWN.set_forkserver_preload(["support.ranks", "chunkwise.runner.public", "chunkwise.runner.commands.run"])
+MODULES = ["support.ranks", "chunkwise.runner.public", "chunkwise.runner.commands._context_parallel"]
+SPAWN.set_forkserver_preload(MODULES)
 
 
 def on_ranks(size, function, *given, timeout=60, lost=(), transport="gloo"):

@@ -13,7 +13,7 @@ ODD = dict(B=1, H=1, HV=2, K=48, V=80, D=48, DI=80, NS=48)
 WIDE = dict(B=1, T=2, H=1, HV=1, K=256, V=256, D=256, DI=300, NS=256)
 
 
-@pytest.mark.parametrize("T", [1, 5, 33])
+@pytest.mark.parametrize("T", [1, 63])
 @pytest.mark.parametrize("name", SERIAL)
 def test_lengths(name, T):
     """With states; S3: the final one is read after the last token."""

@@ -18,6 +18,8 @@ from ..reporting.clocks import Timing
 from ..reporting.outcome import finite
 
 SCHEMA = "record/v1"
+FILE = "records.jsonl"
+"""What bench calls it in its folder."""
 START = '{"schema": "record/v1", "id": "'
 """Of every line."""
 WRITTEN_BY = "chunkwise bench PIPE writes out/bench/records.jsonl"
@@ -81,6 +83,12 @@ class Workload:
         """What its title says after its sizes: ``, packed 5,0,7, without initial_state``."""
         packed = f", packed {','.join(map(str, self.seqlens))}" if self.seqlens is not None else ""
         return packed + (f", without {', '.join(self.absent)}" if self.absent else "")
+
+    @property
+    def sizes(self) -> str:
+        """Every size, and what else a title says after them."""
+        axes = ", ".join(f"{axis}={size}" for axis, size in self.axes.items())
+        return axes + self.form + (", forward and backward" if self.backward else "")
 
 
 @dataclass(frozen=True)
@@ -240,6 +248,15 @@ def read_records(path: str | Path) -> list[Record]:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             message = f"{path}, line {number}, is no record ({type(error).__name__}: {error})"
             raise ChunkwiseError(Diagnostic(codes.RECORDS, message, help=WRITTEN_BY)) from None
+    return found
+
+
+def read_some_records(path: str | Path) -> list[Record]:
+    """Of a file, or of the file that bench writes into that folder; one without any is an error."""
+    where = Path(path)
+    found = read_records(where / FILE if where.is_dir() else where)
+    if not found:
+        raise ChunkwiseError(Diagnostic(codes.RECORDS, f"{path} holds no record", help=WRITTEN_BY))
     return found
 
 

@@ -41,9 +41,7 @@ def tables(records: Iterable[Record]) -> list[Table]:
 
 def title(record: Record) -> str:
     workload = record.workload
-    axes = ", ".join(f"{axis}={size}" for axis, size in workload.axes.items())
-    way = ", forward and backward" if workload.backward else ""
-    return f"{record.what.pipeline}: {workload.dtype}, {workload.mode}, {device(record)}, {axes}{workload.form}{way}"
+    return f"{record.what.pipeline}: {workload.dtype}, {workload.mode}, {device(record)}, {workload.sizes}"
 
 
 def device(record: Record) -> str:

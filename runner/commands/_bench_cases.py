@@ -15,12 +15,12 @@ from ..graphs.sizes import complete
 from ..graphs.wire import did_you_mean
 from ..planning.dtypes import IO_DTYPES
 from ..rewriting.recurrent import MODES
+from ._case_options import SWEEP_HELP
 from ._options import fixed_axes, input_sizes, read_axes, read_budget, read_seqlens, usual_workload, workload
 from ._subject import pick_device, refuse_recurrent_gradients
 
 MOST_POINTS = 200
 SIZE = r"([0-9]{1,9})(k?)"
-SWEEP_HELP = "write T=1k..64k*2 (each twice the one before), T=64..256+64 (each 64 more), or H=16,96"
 
 
 def bench_cases(args) -> list[Case]:
@@ -34,9 +34,9 @@ def bench_cases(args) -> list[Case]:
         op = load(name, backend=args.backend, stages=args.stages, memory_budget=budget, mode=mode)
         absent = left_out(args.without, op)
         for base, point in itertools.product(workloads, sweep_points(args.sweep)):
-            axes = read_axes(args.axes) | point
+            axes = axes_of(args.axes, point)
             here = fixed_axes(op, axes)
-            option = "--axes and --sweep" if point else "--axes"
+            option = "--sweep" if point and not args.axes else "--axes and --sweep" if point else "--axes"
             sizes = input_sizes(here.whole, workload(base, device.type), axes, seqlens, option)
             sizes = complete(here.whole, sizes, len(seqlens) if seqlens is not None else None)
             known = None if axes or seqlens else (base or usual_workload(device.type))
@@ -46,6 +46,14 @@ def bench_cases(args) -> list[Case]:
         message = f"that makes {len(cases)} cases, and {MOST_POINTS} is the most"
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="split the sweep, or take larger steps"))
     return cases
+
+
+def axes_of(text: str, point: Mapping[str, int]) -> dict[str, int]:
+    fixed = read_axes(text)
+    if twice := sorted(fixed.keys() & point.keys()):
+        message = f"--axes and --sweep both give {twice[0]}"
+        raise ChunkwiseError(Diagnostic(codes.BAD_AXES, message, help="leave one of them out"))
+    return fixed | point
 
 
 def left_out(text: str | None, op: Op) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ def bench_cases(args) -> list[Case]:
         op = load(name, backend=args.backend, stages=args.stages, memory_budget=budget, mode=mode)
         absent = left_out(args.without, op)
         for base, point in itertools.product(workloads, sweep_points(args.sweep)):
-            axes = axes_of(args.axes, point)
+            axes = read_axes(args.axes) | point
             here = fixed_axes(op, axes)
             option = "--sweep" if point and not args.axes else "--axes and --sweep" if point else "--axes"
             sizes = input_sizes(here.whole, workload(base, device.type), axes, seqlens, option)
@@ -46,14 +46,6 @@ def bench_cases(args) -> list[Case]:
         message = f"that makes {len(cases)} cases, and {MOST_POINTS} is the most"
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="split the sweep, or take larger steps"))
     return cases
-
-
-def axes_of(text: str, point: Mapping[str, int]) -> dict[str, int]:
-    fixed = read_axes(text)
-    if twice := sorted(fixed.keys() & point.keys()):
-        message = f"--axes and --sweep both give {twice[0]}"
-        raise ChunkwiseError(Diagnostic(codes.BAD_AXES, message, help="leave one of them out"))
-    return fixed | point
 
 
 def left_out(text: str | None, op: Op) -> tuple[str, ...]:

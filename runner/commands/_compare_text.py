@@ -78,8 +78,8 @@ def verdict_tables(rows: Iterable[Pair], sides: Sides) -> list:
 
 def row(pair: Pair, sides: Sides) -> tuple[str, ...]:
     shown, found = pair.shown, pair.verdict
-    theirs = dict.fromkeys(each.what.implementation for each in (pair.before, pair.after) if each)
-    name = shown.what.stage if shown.what.uses else f"{shown.what.stage}, {' and '.join(theirs)}"
+    one = len({each.what.implementation for each in (pair.before, pair.after) if each}) == 1
+    name = f"{shown.what.stage}, {shown.what.implementation}" if one and not shown.what.uses else shown.what.stage
     times = [ms(each.timing.median_ms) if each and each.timing else "-" for each in (pair.before, pair.after)]
     if not found:
         return (name, shown.clock.scope, *times, "", "", why_none(pair, sides))

@@ -23,15 +23,15 @@ ENDING = threading.Event()
 
 @contextmanager
 def cleaned_up(clean: Callable[[], object]):
-    """clean runs at the end of the block, and where Ctrl-C ends the process inside it."""
+    """clean runs at the end of the block, and where Ctrl-C ends the process inside it; then perhaps twice."""
     LEFT.append(clean)
     try:
         yield
     finally:
         if ENDING.is_set():  # the thread does it, and what its work looks like here is nobody's error
             threading.Event().wait()
-        LEFT.remove(clean)
         clean()
+        LEFT.remove(clean)
 
 
 def arm() -> None:

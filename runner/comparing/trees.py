@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic, quoted
-from ..reporting.environment import output_of, revision
+from ..reporting.environment import output_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = "chunkwise"
@@ -74,7 +74,7 @@ def working_tree(folder: Path) -> Tree:
 
 
 def changed() -> str:
-    return "+" if (revision() or "").endswith("+") else ""
+    return "+" if git("status", "--porcelain") else ""
 
 
 def said(tree: Tree) -> str:

@@ -19,6 +19,8 @@ from .reporting.outcome import INTERRUPTED, document_text
 LEFT: list[Callable[[], object]] = []
 """What is still to be cleaned up, the last first."""
 ENDING = threading.Event()
+results = 1
+"""Where results go, as a file descriptor."""
 
 
 @contextmanager
@@ -67,5 +69,5 @@ def end_at_signal(reader: socket.socket, writer: socket.socket) -> None:
     with suppress(OSError):
         os.write(2, line)
         if "--json" in sys.argv:
-            os.write(1, document_text(INTERRUPTED).encode())
+            os.write(results, document_text(INTERRUPTED).encode())
     os._exit(INTERRUPTED.exit)

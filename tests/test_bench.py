@@ -3,15 +3,18 @@
 import csv
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 from support.bench_files import PIPELINE, SIZES, STAGE, quick  # noqa: F401
 
 from chunkwise.runner.benching import bench as bench_module
 from chunkwise.runner.benching import peers
 from chunkwise.runner.benching.record import EAGER, END_TO_END, NOT_VERIFIED, SCOPES, STAGE_ALONE, read_records
 from chunkwise.runner.commands._bench_cases import read_sweep
+from chunkwise.runner.comparing.compare_records import thing
 from chunkwise.runner.main import main
 
 
@@ -166,6 +169,9 @@ def of_peer():
     (lambda x: x + x, ""),
     (lambda x: 3 * x, r"computes something else: (d_x|y) is off by 5\.0e-01 from the definition"),
     (crashes, "failed: AssertionError: num_warps must be 4$"),
+    (lambda x: sys.exit(3), "failed: SystemExit: 3$"),
+    (lambda x: (2 * x)[:1, :1], r"failed: ChunkwiseError: error\[CW604\]: y has the shape \[1, 1, 2\] and should have"),
+    (lambda x: 2 * x + torch.nan, r"computes something else: (d_x|y) is off by nan"),
 ])  # fmt: skip
 def test_a_peer_is_timed_where_it_computes_the_same(bench, monkeypatch, function, why):
     monkeypatch.setattr(peers, "module_of", lambda name: peer(function))
@@ -176,6 +182,30 @@ def test_a_peer_is_timed_where_it_computes_the_same(bench, monkeypatch, function
     assert "0 records are new" in bench("--vs", "fla", "--backward")[1]
     if not why:
         assert row.error.rel_l2_err < 1e-6 and row.error.budget and row.what.ran == ("other.double",)
+
+
+def test_a_peer_that_fails_in_the_race_is_a_row_and_ours_is_timed(bench, monkeypatch):
+    calls = iter(range(10**6))
+    monkeypatch.setattr(peers, "module_of", lambda name: peer(lambda x: x + x if next(calls) < 5 else crashes(x)))
+    code, _, _ = bench("--vs", "fla")
+    (row,) = (each for each in of_peer() if each.clock.scope == EAGER)
+    assert code == 0 and row.timing is None and row.why == "failed: AssertionError: num_warps must be 4"
+    assert any(each.timing for each in records() if (each.what.stage, each.clock.scope) == (END_TO_END, EAGER))
+
+
+def test_a_peer_that_gives_fewer_gradients_says_so(bench, monkeypatch):
+    monkeypatch.setattr(peers, "module_of", lambda name: peer(lambda x: 2 * x.detach()))
+    code, out, _ = bench("--vs", "fla", "--backward")
+    assert code == 0 and "other 1.0 gives no d_x: its time is for less" in out
+
+
+def test_a_case_that_fails_now_has_the_key_of_its_time_before(bench):
+    """So that compare finds the two."""
+    bench()
+    (before,) = (each for each in records() if each.clock.scope == EAGER)
+    bench(stage=STAGE.replace("2 * x}", "2.01 * x}"))
+    after = records()[-1]
+    assert after.timing is None and thing(after) == thing(before)
 
 
 def test_a_peer_that_is_not_there_or_does_not_fit_is_a_row(bench):

@@ -71,7 +71,7 @@ def checkout(tmp_path, monkeypatch):
 
 @pytest.fixture
 def compare(checkout, capsys, monkeypatch):
-    """(exit code, stdout, stderr) of a command line in the checkout; the repository is as it was, and nothing is left in /tmp."""
+    """(exit code, stdout, stderr) of a command line in the checkout; of what it makes nothing is left."""
     monkeypatch.chdir(checkout)
 
     def run(*argv):

@@ -15,6 +15,8 @@ from chunkwise.runner.benching import peers
 from chunkwise.runner.benching.record import EAGER, END_TO_END, NOT_VERIFIED, SCOPES, STAGE_ALONE, read_records
 from chunkwise.runner.commands._bench_cases import read_sweep
 from chunkwise.runner.comparing.compare_records import thing
+from chunkwise.runner.diagnostics import codes
+from chunkwise.runner.diagnostics.errors import ChunkwiseError, Diagnostic
 from chunkwise.runner.main import main
 
 
@@ -170,7 +172,6 @@ def of_peer():
     (lambda x: 3 * x, r"computes something else: (d_x|y) is off by 5\.0e-01 from the definition"),
     (crashes, "failed: AssertionError: num_warps must be 4$"),
     (lambda x: sys.exit(3), "failed: SystemExit: 3$"),
-    (lambda x: (2 * x)[:1, :1], r"failed: ChunkwiseError: error\[CW604\]: y has the shape \[1, 1, 2\] and should have"),
     (lambda x: 2 * x + torch.nan, r"computes something else: (d_x|y) is off by nan"),
 ])  # fmt: skip
 def test_a_peer_is_timed_where_it_computes_the_same(bench, monkeypatch, function, why):
@@ -193,19 +194,46 @@ def test_a_peer_that_fails_in_the_race_is_a_row_and_ours_is_timed(bench, monkeyp
     assert any(each.timing for each in records() if (each.what.stage, each.clock.scope) == (END_TO_END, EAGER))
 
 
+def test_what_would_be_right_only_broadcast_is_another_shape(bench, monkeypatch):
+    monkeypatch.setattr(peers, "module_of", lambda name: peer(lambda x: (2 * x)[:, None]))
+    code, _, _ = bench("--vs", "fla")
+    (row,) = (each for each in of_peer() if each.clock.scope == EAGER)
+    assert code == 0 and "y has the shape [1, 1, 24, 2] and should have [1, 24, 2]" in row.why
+
+
 def test_a_peer_that_gives_fewer_gradients_says_so(bench, monkeypatch):
     monkeypatch.setattr(peers, "module_of", lambda name: peer(lambda x: 2 * x.detach()))
     code, out, _ = bench("--vs", "fla", "--backward")
     assert code == 0 and "other 1.0 gives no d_x: its time is for less" in out
 
 
-def test_a_case_that_fails_now_has_the_key_of_its_time_before(bench):
+def test_a_case_that_fails_now_has_the_key_of_its_time_before(bench, monkeypatch):
     """So that compare finds the two."""
+
+    def measure(*args):
+        raise ChunkwiseError(Diagnostic(codes.NOT_FINITE, "y is not finite"))
+
     bench()
     (before,) = (each for each in records() if each.clock.scope == EAGER)
-    bench(stage=STAGE.replace("2 * x}", "2.01 * x}"))
+    monkeypatch.setattr(bench_module, "measure", measure)
+    assert bench(stage=STAGE.replace("2 * x}", "x + x}"))[0] == 1
     after = records()[-1]
-    assert after.timing is None and thing(after) == thing(before)
+    assert (after.timing, after.why) == (None, "y is not finite") and thing(after) == thing(before)
+
+
+def test_a_stage_that_is_edited_meanwhile_is_other_code(bench, monkeypatch):
+    """Its records are of what was imported, so that the next run measures what is there then."""
+
+    def measure(*args):
+        Path("stages", "twice.py").write_text(STAGE.replace("2 * x", "x + x"))
+        return real(*args)
+
+    real = bench_module.measure
+    monkeypatch.setattr(bench_module, "measure", measure)
+    assert bench("--sweep", "T=8,16")[0] == 0
+    assert len({each.what.code for each in records()}) == 1
+    count = len(records())
+    assert f"{count} records are new, 0 were there" in bench("--sweep", "T=8,16", stage=STAGE.replace("2 * x", "x + x"))[1]
 
 
 def test_a_peer_that_is_not_there_or_does_not_fit_is_a_row(bench):

@@ -36,6 +36,8 @@ class Benched:
 
 def bench(cases: Sequence[Case], store: Store, vs: Sequence[str], gated: bool, progress: Progress) -> Benched:
     """What ours refuses, or gets wrong, is a failure and a row; what finds no memory is a row."""
+    for case in cases:
+        code_of(case.op)
     began, before, failures, faults, asked = time.monotonic(), len(store.records), [], [], []
     for done, case in enumerate(cases):
         said = with_time_left(f"[{done + 1}/{len(cases)}] {case.title}", done, len(cases), began, progress)

@@ -233,7 +233,8 @@ def test_a_stage_that_is_edited_meanwhile_is_other_code(bench, monkeypatch):
     assert bench("--sweep", "T=8,16")[0] == 0
     assert len({each.what.code for each in records()}) == 1
     count = len(records())
-    assert f"{count} records are new, 0 were there" in bench("--sweep", "T=8,16", stage=STAGE.replace("2 * x", "x + x"))[1]
+    _, out, _ = bench("--sweep", "T=8,16", stage=STAGE.replace("2 * x", "x + x"))
+    assert f"{count} records are new, 0 were there" in out
 
 
 def test_a_peer_that_is_not_there_or_does_not_fit_is_a_row(bench):

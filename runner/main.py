@@ -132,6 +132,7 @@ def interpret_here(argv: list[str]) -> None:
     """Interpreted and compiled kernels do not mix in one process: start again with the interpreter switched on."""
     if os.environ.get("TRITON_INTERPRET") != "1":
         environment = {**os.environ, "TRITON_INTERPRET": "1"}
+        os.dup2(interrupt.results, 1)
         os.execve(sys.executable, [sys.executable, "-m", __package__, *argv], environment)
 
 

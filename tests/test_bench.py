@@ -3,15 +3,20 @@
 import csv
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 from support.bench_files import PIPELINE, SIZES, STAGE, quick  # noqa: F401
 
 from chunkwise.runner.benching import bench as bench_module
 from chunkwise.runner.benching import peers
 from chunkwise.runner.benching.record import EAGER, END_TO_END, NOT_VERIFIED, SCOPES, STAGE_ALONE, read_records
 from chunkwise.runner.commands._bench_cases import read_sweep
+from chunkwise.runner.comparing.compare_records import thing
+from chunkwise.runner.diagnostics import codes
+from chunkwise.runner.diagnostics.errors import ChunkwiseError, Diagnostic
 from chunkwise.runner.main import main
 
 
@@ -166,6 +171,8 @@ def of_peer():
     (lambda x: x + x, ""),
     (lambda x: 3 * x, r"computes something else: (d_x|y) is off by 5\.0e-01 from the definition"),
     (crashes, "failed: AssertionError: num_warps must be 4$"),
+    (lambda x: sys.exit(3), "failed: SystemExit: 3$"),
+    (lambda x: 2 * x + torch.nan, r"computes something else: (d_x|y) is off by nan"),
 ])  # fmt: skip
 def test_a_peer_is_timed_where_it_computes_the_same(bench, monkeypatch, function, why):
     monkeypatch.setattr(peers, "module_of", lambda name: peer(function))
@@ -176,6 +183,58 @@ def test_a_peer_is_timed_where_it_computes_the_same(bench, monkeypatch, function
     assert "0 records are new" in bench("--vs", "fla", "--backward")[1]
     if not why:
         assert row.error.rel_l2_err < 1e-6 and row.error.budget and row.what.ran == ("other.double",)
+
+
+def test_a_peer_that_fails_in_the_race_is_a_row_and_ours_is_timed(bench, monkeypatch):
+    calls = iter(range(10**6))
+    monkeypatch.setattr(peers, "module_of", lambda name: peer(lambda x: x + x if next(calls) < 5 else crashes(x)))
+    code, _, _ = bench("--vs", "fla")
+    (row,) = (each for each in of_peer() if each.clock.scope == EAGER)
+    assert code == 0 and row.timing is None and row.why == "failed: AssertionError: num_warps must be 4"
+    assert any(each.timing for each in records() if (each.what.stage, each.clock.scope) == (END_TO_END, EAGER))
+
+
+def test_what_would_be_right_only_broadcast_is_another_shape(bench, monkeypatch):
+    monkeypatch.setattr(peers, "module_of", lambda name: peer(lambda x: (2 * x)[:, None]))
+    code, _, _ = bench("--vs", "fla")
+    (row,) = (each for each in of_peer() if each.clock.scope == EAGER)
+    assert code == 0 and "y has the shape [1, 1, 24, 2] and should have [1, 24, 2]" in row.why
+
+
+def test_a_peer_that_gives_fewer_gradients_says_so(bench, monkeypatch):
+    monkeypatch.setattr(peers, "module_of", lambda name: peer(lambda x: 2 * x.detach()))
+    code, out, _ = bench("--vs", "fla", "--backward")
+    assert code == 0 and "other 1.0 gives no d_x: its time is for less" in out
+
+
+def test_a_case_that_fails_now_has_the_key_of_its_time_before(bench, monkeypatch):
+    """So that compare finds the two."""
+
+    def measure(*args):
+        raise ChunkwiseError(Diagnostic(codes.NOT_FINITE, "y is not finite"))
+
+    bench()
+    (before,) = (each for each in records() if each.clock.scope == EAGER)
+    monkeypatch.setattr(bench_module, "measure", measure)
+    assert bench(stage=STAGE.replace("2 * x}", "x + x}"))[0] == 1
+    after = records()[-1]
+    assert (after.timing, after.why) == (None, "y is not finite") and thing(after) == thing(before)
+
+
+def test_a_stage_that_is_edited_meanwhile_is_other_code(bench, monkeypatch):
+    """Its records are of what was imported, so that the next run measures what is there then."""
+
+    def measure(*args):
+        Path("stages", "twice.py").write_text(STAGE.replace("2 * x", "x + x"))
+        return real(*args)
+
+    real = bench_module.measure
+    monkeypatch.setattr(bench_module, "measure", measure)
+    assert bench("--sweep", "T=8,16")[0] == 0
+    assert len({each.what.code for each in records()}) == 1
+    count = len(records())
+    _, out, _ = bench("--sweep", "T=8,16", stage=STAGE.replace("2 * x", "x + x"))
+    assert f"{count} records are new, 0 were there" in out
 
 
 def test_a_peer_that_is_not_there_or_does_not_fit_is_a_row(bench):

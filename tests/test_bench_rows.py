@@ -14,6 +14,8 @@ from chunkwise.runner.benching.gate import require_written
 from chunkwise.runner.benching.machine import Machine
 from chunkwise.runner.benching.measure import measure
 from chunkwise.runner.benching.record import EAGER, END_TO_END, FIRST_CALL, REPLAY, STAGE_ALONE, STAGE_INSIDE, SUM
+from chunkwise.runner.benching.tables import OP_COLUMNS, STAGE_COLUMNS
+from chunkwise.runner.commands import _bench_page
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.reporting.clocks import Timing
 
@@ -142,3 +144,8 @@ def test_what_a_kernel_leaves_unwritten_is_an_error():
     for name in ("o", "d_q"):
         with pytest.raises(ChunkwiseError, match=f"CW803(.|\n)*{name} of simple_gla is not written whole"):
             require_written(case, given, {name: torch.tensor([0.0, float("nan")])})
+
+
+def test_every_column_is_explained():
+    told = {name for words in _bench_page.COLUMNS for name in (words, *words.split(", "))}
+    assert set(STAGE_COLUMNS) | set(OP_COLUMNS) <= told

@@ -99,7 +99,32 @@ def test_two_pipelines_by_their_graphs_and_their_records(chunkwise):
     code, text, _ = chunkwise("compare", "simple_gla", "gated_delta")
     assert code == 0 and "~ scan use  chunk_h -> chunk_delta_h" in text
     rows = {row.split()[0]: row.split() for row in text.splitlines() if " stage alone " in row}
-    assert rows["scan"][-1] == "slower" and rows["solve"][-1] == "before" and rows["out"][-1] == "now"
+    assert rows["scan"][-1] == "slower" and rows["solve"][-1] == "simple_gla" and rows["out"][-1] == "gated_delta"
+
+
+def test_what_is_not_timed_any_more_is_a_regression(chunkwise):
+    gone = replace(at(1.0), timing=None, why="out of memory")
+    files = written("a.jsonl", at(1.0)), written("b.jsonl", gone)
+    assert chunkwise("compare", *files)[0] == 0
+    code, out, err = chunkwise("compare", *files, "--fail-above", "5")
+    assert code == 1 and "out of memory" in out
+    assert "gdn, scan (chunkwise triton, stage alone) is not timed any more: before 1 ms, after none, for out of" in err
+
+
+def test_a_workload_that_one_has_alone_is_a_line(chunkwise):
+    more = replace(FULL, workload=replace(FULL.workload, axes={"B": 1, "T": 512}))
+    _, out, _ = chunkwise("compare", written("a.jsonl", at(1.0), more), written("b.jsonl", at(1.0)))
+    said = [line for line in lines_of(out) if line.startswith("not there after")]
+    assert said == ["not there after: gdn: bf16, chunk, B=1, T=512, packed 100,0,156, forward and backward"]
+
+
+def test_implementations_by_their_first_words(chunkwise):
+    name = written("a.jsonl", at(1.0), at(0.5, implementation="fla 0.6.0"))
+    code, out, _ = chunkwise("compare", name, "--implementations", "chunkwise", "fla")
+    assert code == 0 and "chunkwise triton ms" in out and "fla 0.6.0 ms" in out and "faster" in out
+    written("a.jsonl", at(1.0), at(0.5, implementation="chunkwise fused"))
+    code, _, err = chunkwise("compare", name, "--implementations", "chunkwise", "chunkwise triton")
+    assert code == 2 and "2 implementations are 'chunkwise'" in err
 
 
 def test_another_machine_is_said(chunkwise):
@@ -114,8 +139,12 @@ def test_another_machine_is_said(chunkwise):
     (["a.jsonl", "--implementations", "x", "y"], "CW601", "no record is of 'x'"),
     (["a.jsonl", "a.jsonl", "--fail-above", "-3"], "CW601", "no percentage"),
     (["simple_gla", "gla", "--records", "a.jsonl"], "CW601", "has no record of simple_gla"),
+    (["a.jsonl", "b.jsonl"], "CW601", "no figure in common; those that are closest differ in dtype: bf16 and fp32"),
+    (["a.jsonl", "none.jsonl", "--fail-above", "5"], "CW612", "none.jsonl holds no record"),
 ])  # fmt: skip
 def test_what_cannot_be_compared_is_refused(chunkwise, argv, code, words):
     written("a.jsonl", at(1.0))
+    written("b.jsonl", replace(at(1.0), workload=replace(FULL.workload, dtype="fp32")))
+    written("none.jsonl")
     exit, _, err = chunkwise("compare", *argv)
     assert exit == 2 and code in err and words in err

@@ -87,3 +87,23 @@ def test_a_library_that_is_imported_leaves_signals_alone():
     handler = signal.getsignal(signal.SIGINT)
     chunkwise.runner.load("simple_gla")
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_what_must_not_be_left_behind_is_cleaned_up(tmp_path):
+    """Where the signal ends the process inside the block; what happens there afterwards is no result."""
+    clean = "from chunkwise.runner import interrupt\nfrom pathlib import Path\n"
+    clean += f"with interrupt.cleaned_up(lambda: Path({str(tmp_path / 'left')!r}).unlink(True)):\n    "
+    (tmp_path / "left").touch()
+    (tmp_path / "torch.py").write_text(HIT + clean + "hit()\n")
+    assert ended(tmp_path, "-m", "list") == (130, "", "interrupted\n")
+    assert not (tmp_path / "left").exists()
+    (tmp_path / "left").touch()
+    (tmp_path / "torch.py").write_text(HIT + clean + "pass\nos._exit(7)\n")
+    assert ended(tmp_path, "-m", "list") == (7, "", "") and not (tmp_path / "left").exists()
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_what_c_code_prints_is_no_part_of_the_result(tmp_path, entry):
+    """In a process of its own, for the descriptor is the process's."""
+    (tmp_path / "torch.py").write_text("import os\nos.write(1, b'noise ')\nos.system('echo more')\nos._exit(7)\n")
+    assert ended(tmp_path, entry, "list", "--json") == (7, "", "noise more\n")

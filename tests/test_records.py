@@ -7,7 +7,7 @@ import pytest
 from support.records import BARE, FULL
 
 from chunkwise.runner import ChunkwiseError
-from chunkwise.runner.benching.record import Clock, Error, line, read_records
+from chunkwise.runner.benching.record import Clock, Error, content_id, line, read_records
 
 
 def written(tmp_path, *texts):
@@ -45,6 +45,31 @@ def test_what_is_no_record_or_was_edited_is_refused_with_its_line(tmp_path, chan
     change(document)
     with pytest.raises(ChunkwiseError, match=r"CW612(.|\n)*line 2, is no record"):
         read_records(written(tmp_path, line(BARE), json.dumps(document) + "\n"))
+
+
+def with_id(document):
+    """As someone would write it who knows how ids come about."""
+    content = {name: each for name, each in document.items() if name not in ("schema", "id")}
+    return json.dumps({**document, "id": content_id(content)}) + "\n"
+
+
+@pytest.mark.parametrize("change, why", [
+    (lambda d: d["timing"].update(median_ms="nan"), "timing: median_ms is nan"),
+    (lambda d: d["timing"].update(p20_ms=-1.0), "timing: p20_ms is -1.0"),
+    (lambda d: d["timing"].update(median_ms="fast"), "'fast' stands where a number belongs"),
+    (lambda d: d["timing"].update(runs=True), "True stands where int belongs"),
+    (lambda d: d["clock"].update(scope="stage within"), "there is no scope 'stage within'"),
+    (lambda d: d["workload"].update(axes={"T": "64"}), "'64' stands where int belongs"),
+    (lambda d: d["workload"].update(axes=[]), r"\[\] stands where dict belongs"),
+    (lambda d: d.update(kernels="k"), "'k' stands where list belongs"),
+    (lambda d: d.update(gate=None), "None stands where str belongs"),
+    (lambda d: d.update(what=[]), r"\[\] stands where dict belongs"),
+])  # fmt: skip
+def test_what_no_clock_and_no_bench_writes_is_refused_with_its_line(tmp_path, change, why):
+    document = json.loads(line(FULL))
+    change(document)
+    with pytest.raises(ChunkwiseError, match=rf"CW612(.|\n)*line 2, is no record \(\w+: {why}\)"):
+        read_records(written(tmp_path, line(BARE), with_id(document)))
 
 
 def test_the_key_tells_what_was_measured_from_how_it_came_out():

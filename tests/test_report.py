@@ -16,6 +16,7 @@ from support.records import BARE, FULL
 from chunkwise.runner.benching.record import NOT_VERIFIED, STAGE_ALONE, STAGE_INSIDE, Error, Limits, line
 from chunkwise.runner.drawing.layout import NoLayout
 from chunkwise.runner.main import main
+from chunkwise.runner.report_page import views
 from chunkwise.runner.report_page.chrome_trace import chrome_trace
 from chunkwise.runner.report_page.graph_svg import graph_of
 from chunkwise.runner.report_page.inline_svg import SVG, inline
@@ -331,3 +332,15 @@ def row_node_and_line_light_up_together(view):
 def brightness(path):
     pixels = Image.open(path).convert("L")
     return sum(value * count for value, count in enumerate(pixels.histogram())) / (pixels.width * pixels.height)
+
+
+def test_of_very_many_runs_the_first_are_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(views, "DRAWN", 1)
+    made = (made_up_records(op("simple_gla"), peers=False, **SMALL | {"T": tokens}) for tokens in (64, 128))
+    records = [record for each in made for record in each]
+    (tmp_path / "records.jsonl").write_text("".join(map(line, records)))
+    assert main(["report", str(tmp_path), "--out", str(tmp_path)]) == 0
+    text = (tmp_path / "report" / "report.html").read_text()
+    links = Links(text)
+    assert text.count("Only the first") == 1 and {t[1:] for t in links.targets if t.startswith("#")} <= set(links.ids)
+    assert not list((tmp_path / "report" / "plots").glob("run-2*")) and "<td" in text.partition('id="run-2"')[2]

@@ -12,7 +12,7 @@ from ..planning.plan import resolve_backend
 from ..reporting.memory import out_of_memory
 from .case import Case, input_set, workload_of
 from .gate import NO_GATE, Gate
-from .lines import Lines, not_measured
+from .lines import Lines, not_measured, unbound
 from .machine import Machine, code_of, this_machine
 from .measure import measure
 from .peers import Inapplicable, find_peer
@@ -36,10 +36,12 @@ class Benched:
 
 def bench(cases: Sequence[Case], store: Store, vs: Sequence[str], gated: bool, progress: Progress) -> Benched:
     """What ours refuses, or gets wrong, is a failure and a row; what finds no memory is a row."""
+    for case in cases:
+        code_of(case.op)
     began, before, failures, faults, asked = time.monotonic(), len(store.records), [], [], []
     for done, case in enumerate(cases):
         said = with_time_left(f"[{done + 1}/{len(cases)}] {case.title}", done, len(cases), began, progress)
-        machine = this_machine(case.device, case.io, said)
+        machine, lines = this_machine(case.device, case.io, said), None
         try:
             lines = lines_of(case, machine, gated)
             if not is_there(lines, store, vs):
@@ -51,18 +53,24 @@ def bench(cases: Sequence[Case], store: Store, vs: Sequence[str], gated: bool, p
             if not (isinstance(error, ChunkwiseError) or out_of_memory(error)):
                 raise
             failures += [each for each in diagnostics(error) if each.code != codes.OUT_OF_MEMORY]
-            row = not_measured(case, machine, gated, diagnostics(error)[0].message)
-            store.add([row])
-            asked.append(Lines(case, machine, row.workload, Gate(row.gate), row.what.code))
+            lines = not_measured(lines or unbound(case, machine, gated))
+            why = diagnostics(error)[0].message
+            store.add([lines.record(END_TO_END, ours(case), EAGER, None, why=why)])
+            asked.append(lines)
         forget(case)
     return Benched(records_of(asked, store.records), len(store.records) - before, tuple(failures), tuple(faults))
 
 
 def with_time_left(what: str, done: int, cases: int, began: float, progress: Progress) -> Progress:
     """A progress that says which case it is, and after the first one what the others will take."""
-    left = (time.monotonic() - began) / done * (cases - done) if done else None
-    rest = "" if left is None else f", about {left / 60:.0f} min left" if left > 90 else f", about {left:.0f} s left"
-    return lambda text: progress(f"{what}: {text}{rest}")
+    now = time.monotonic()
+    each = (now - began) / done if done else None
+
+    def rest() -> str:
+        left = each * (cases - done) - (time.monotonic() - now)
+        return f", about {left / 60:.0f} min left" if left > 90 else f", about {left:.0f} s left" if left > 0 else ""
+
+    return lambda text: progress(f"{what}: {text}{rest() if each else ''}")
 
 
 def lines_of(case: Case, machine: Machine, gated: bool) -> Lines:
@@ -79,9 +87,12 @@ def is_there(lines: Lines, store: Store, vs: Sequence[str]) -> bool:
         return lines.record(END_TO_END, implementation, EAGER, None).key
 
     case = lines.case
-    ours = key(f"chunkwise {resolve_backend(case.op.backend, case.device, case.io)}")
     theirs = filter(None, (implementation(name, case) for name in vs))
-    return store.has_timing(ours) and all(store.has(key(name)) for name in theirs)
+    return store.has_timing(key(ours(case))) and all(store.has(key(name)) for name in theirs)
+
+
+def ours(case: Case) -> str:
+    return f"chunkwise {resolve_backend(case.op.backend, case.device, case.io)}"
 
 
 def implementation(name: str, case: Case) -> str | None:

@@ -1,6 +1,7 @@
 """The kernels that a stage launched: each by itself, with what its compiled binary says."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -25,7 +26,8 @@ def kernels_of(run: Callable[[], None], clock: Clock, device: torch.device) -> t
 
 def kernel_of(launch: Launch, clock: Clock, device: torch.device, timed: bool) -> Kernel:
     """timed: by itself, on the buffers as they are; the only kernel of a stage is timed as the stage."""
-    name, compiled = launch.kernel.__name__, run_kernel(launch)
+    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
+        name, compiled = launch.kernel.__name__, run_kernel(launch)
     ms = clock.race([lambda _: run_kernel(launch)], ahead=True)[0].median_ms if timed else None
     if device.type != "cuda" or compiled is None:
         return Kernel(name, ms)

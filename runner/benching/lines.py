@@ -1,6 +1,6 @@
 """The records of one case: what they all have in common, and how it stands for one that could not be measured."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from ..planning.dtypes import name_of
@@ -8,10 +8,11 @@ from ..reporting.clocks import Timing
 from .case import Case
 from .gate import NO_GATE, Gate
 from .machine import Machine, code_of
-from .record import EAGER, END_TO_END, FIRST_CALL, STAGE_INSIDE, Clock, Record, What, Workload
+from .record import FIRST_CALL, STAGE_INSIDE, Clock, Record, What, Workload
 
 TOLD = {"uses": "", "phase": "", "ran": (), "source": None}
 """Fields of What that only some records have."""
+NOT_MEASURED = "not verified: the case could not be measured"
 
 
 @dataclass(frozen=True)
@@ -39,10 +40,13 @@ class Lines:
         return Clock(scope, clock.timer, "as the step before left it" if scope == STAGE_INSIDE else clock.l2)
 
 
-def not_measured(case: Case, machine: Machine, gated: bool, why: str) -> Record:
-    """The row of a case that could not be measured: out of memory, say. Back end and mode are what was asked for."""
+def unbound(case: Case, machine: Machine, gated: bool) -> Lines:
+    """Of a case whose tensors could not even be made: sizes and mode are what was asked for."""
     sizes, io = dict(case.sizes), name_of(case.io)
     workload = Workload(case.name, sizes, io, case.op.mode, case.seqlens, case.backward, case.absent)
-    gate = Gate("not verified: the case could not be measured") if gated else NO_GATE
-    lines = Lines(case, machine, workload, gate, code_of(case.op))
-    return lines.record(END_TO_END, f"chunkwise {case.op.backend}", EAGER, None, why=why)
+    return Lines(case, machine, workload, Gate("") if gated else NO_GATE, code_of(case.op))
+
+
+def not_measured(lines: Lines) -> Lines:
+    """Of a case that could not be measured: out of memory, say."""
+    return lines if lines.gate == NO_GATE else replace(lines, gate=Gate(NOT_MEASURED))

@@ -38,8 +38,10 @@ def this_machine(device: torch.device, io: torch.dtype, progress: Callable[[str]
     return Machine(device, clock_of(device), device_rates(device, io, progress), environment(device))
 
 
+@cache
 def code_of(op: Op) -> str:
-    """The hash of the op and of all the code that could run it: a record of other code is none of this one."""
+    """The hash of the op and of all the code that could run it: a record of other code is none of this one. Taken once:
+    a file that is edited while a bench runs is not what the bench has imported."""
     return hashlib.sha256(f"{fingerprint(op)} {package_hash()}".encode()).hexdigest()[:12]
 
 

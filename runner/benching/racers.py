@@ -1,25 +1,27 @@
 """Who runs in the race of whole ops: ours, and each peer that can; the others with the reason why not."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from ..reporting.clocks import Run, seconds
+from ..reporting.clocks import Run, Timing, seconds
 from .case import Case, InputSet
 from .peers import Inapplicable, find_peer
 from .record import Error
-from .truth import Truth, error_against
+from .truth import Truth, error_against, left_out
 from .whole_op import Forward, run_once, turns
 
 GROSS = 0.1
 """A relative error above this is no rounding: the peer computes something else, and its time says nothing."""
+FAILURES = (Exception, SystemExit)
+"""What somebody else's code may raise: a row, not ours to stop at."""
 
 
 @dataclass(frozen=True)
 class Racer:
     """run: None where it does not race, and why says why. first_ms: of its first call, with compilation and tuning.
-    error: against the definition. ran: what was called and launched."""
+    error: against the definition. ran: what was called and launched. notes: for the reader of its row."""
 
     implementation: str
     run: Run | None
@@ -27,6 +29,28 @@ class Racer:
     error: Error | None = None
     ran: tuple[str, ...] = ()
     why: str = ""
+    notes: tuple[str, ...] = ()
+
+    def after(self, timing: Timing | None) -> tuple["Racer", Timing | None]:
+        """After the race: a peer that failed in the middle of it has no time."""
+        if timing is None or not isinstance(self.run, Guarded) or not self.run.why:
+            return self, timing
+        return replace(self, run=None, why=self.run.why), None
+
+
+class Guarded:
+    """A peer's run: what it raises in the middle of a race ends its part, not the race."""
+
+    why = ""
+
+    def __init__(self, run: Run):
+        self.run = run
+
+    def __call__(self, number: int) -> object:
+        try:
+            return None if self.why else self.run(number)
+        except FAILURES as error:
+            self.why = f"failed: {first_line(error)}"
 
 
 def peer_racer(name: str, case: Case, sets: Sequence[InputSet], truth: Truth | None) -> Racer:
@@ -36,17 +60,20 @@ def peer_racer(name: str, case: Case, sets: Sequence[InputSet], truth: Truth | N
         peer = find_peer(name, case)
         implementation = peer.implementation
         first_ms = first_call_ms(peer.forward, sets[0], case.device)
-        error = error_against(truth, peer.forward) if truth else None
+        got = run_once(peer.forward, truth.given) if truth else {}
+        error = error_against(truth, got) if truth else None
+        missing = left_out(truth, got) if truth else []
         run = turns(peer.forward, sets)
         ran = (peer.function, *launched(lambda: run(0), case.device))
     except Inapplicable as reason:
         return Racer(implementation, None, why=str(reason))
-    except Exception as error:  # somebody else's code: any failure of it is a row, not ours to stop at
+    except FAILURES as error:
         return Racer(implementation, None, why=f"failed: {first_line(error)}")
     if error and not error.rel_l2_err < GROSS:
         why = f"computes something else: {error.value} is off by {error.rel_l2_err:.1e} from the {error.against}"
         return Racer(implementation, None, first_ms, error, ran, why)
-    return Racer(implementation, run, first_ms, error, ran)
+    notes = (f"{implementation} gives no {', '.join(missing)}: its time is for less",) if missing else ()
+    return Racer(implementation, Guarded(run), first_ms, error, ran, notes=notes)
 
 
 def first_call_ms(forward: Forward, given: InputSet, device: torch.device) -> float:

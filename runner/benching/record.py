@@ -6,6 +6,7 @@ None and ``why`` says what was in the way.
 
 import hashlib
 import json
+import math
 import types
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, is_dataclass
@@ -18,6 +19,8 @@ from ..reporting.clocks import Timing
 from ..reporting.outcome import finite
 
 SCHEMA = "record/v1"
+FILE = "records.jsonl"
+"""What bench calls it in its folder."""
 START = '{"schema": "record/v1", "id": "'
 """Of every line."""
 WRITTEN_BY = "chunkwise bench PIPE writes out/bench/records.jsonl"
@@ -30,6 +33,9 @@ first call of these sizes in the process, compilation and tuning with it."""
 
 NOT_VERIFIED = "NOT VERIFIED (--no-gate)"
 """Record.gate where no gate was asked for."""
+
+NO_NUMBERS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+"""What JSON has no number for, as outcome.finite writes it."""
 
 END_TO_END, SUM = "end to end", "sum of stages"
 """What stands in place of a node's id where a record speaks of no single node. SUM has the scope of what it sums."""
@@ -81,6 +87,12 @@ class Workload:
         """What its title says after its sizes: ``, packed 5,0,7, without initial_state``."""
         packed = f", packed {','.join(map(str, self.seqlens))}" if self.seqlens is not None else ""
         return packed + (f", without {', '.join(self.absent)}" if self.absent else "")
+
+    @property
+    def sizes(self) -> str:
+        """Every size, and what else a title says after them."""
+        axes = ", ".join(f"{axis}={size}" for axis, size in self.axes.items())
+        return axes + self.form + (", forward and backward" if self.backward else "")
 
 
 @dataclass(frozen=True)
@@ -208,22 +220,46 @@ def read_record(document: Mapping[str, Any]) -> Record:
     content = {name: each for name, each in document.items() if name not in ("schema", "id")}
     if content_id(content) != document["id"]:
         raise ValueError("its content is not what its id says")
-    return built(Record, content)
+    found = built(Record, content)
+    require_time(found)
+    return found
+
+
+def require_time(record: Record) -> None:
+    """Raises ValueError for what no clock shows."""
+    if record.clock.scope not in SCOPES:
+        raise ValueError(f"there is no scope {record.clock.scope!r:.60}")
+    if record.timing is None:
+        return
+    for name, value in asdict(record.timing).items():
+        if not 0 <= value < math.inf:
+            raise ValueError(f"timing: {name} is {value}")
 
 
 def built(kind: Any, value: Any) -> Any:
-    """A value of JSON as the type that a field declares."""
+    """A value of JSON as the type that a field declares. Raises TypeError where it is of another."""
     if get_origin(kind) is types.UnionType:
         (kind,) = (each for each in get_args(kind) if each is not type(None))
         return None if value is None else built(kind, value)
     if is_dataclass(kind):
+        of_type(dict, value)
         hints = get_type_hints(kind)
         if unknown := value.keys() - {each.name for each in fields(kind)}:
             raise ValueError(f"{kind.__name__} has no {', '.join(sorted(unknown))}")
         return kind(**{name: built(hints[name], each) for name, each in value.items()})
     if get_origin(kind) is tuple:
-        return tuple(built(get_args(kind)[0], each) for each in value)
-    return float(value) if kind is float and isinstance(value, str) else value
+        return tuple(built(get_args(kind)[0], each) for each in of_type(list, value))
+    if get_origin(kind) is Mapping:
+        return {name: built(get_args(kind)[1], each) for name, each in of_type(dict, value).items()}
+    if kind is float:
+        return of_type((int, float), NO_NUMBERS.get(value, value) if isinstance(value, str) else value)
+    return value if kind is Any else of_type(kind, value)
+
+
+def of_type(kind: type | tuple[type, ...], value: Any) -> Any:
+    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        raise TypeError(f"{value!r:.60} stands where {getattr(kind, '__name__', 'a number')} belongs")
+    return value
 
 
 def read_records(path: str | Path) -> list[Record]:
@@ -240,6 +276,15 @@ def read_records(path: str | Path) -> list[Record]:
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             message = f"{path}, line {number}, is no record ({type(error).__name__}: {error})"
             raise ChunkwiseError(Diagnostic(codes.RECORDS, message, help=WRITTEN_BY)) from None
+    return found
+
+
+def read_some_records(path: str | Path) -> list[Record]:
+    """Of a file, or of the file that bench writes into that folder; one without any is an error."""
+    where = Path(path)
+    found = read_records(where / FILE if where.is_dir() else where)
+    if not found:
+        raise ChunkwiseError(Diagnostic(codes.RECORDS, f"{path} holds no record", help=WRITTEN_BY))
     return found
 
 

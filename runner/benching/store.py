@@ -5,9 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..reporting.write_file import append_to_file, write_file
-from .record import Record, line, read_records, text_of
-
-FILE = "records.jsonl"
+from .record import FILE, Record, line, read_records, text_of
 
 
 @dataclass

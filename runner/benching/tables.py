@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from .record import EAGER, END_TO_END, FIRST_CALL, NOT_VERIFIED, REPLAY, STAGE_ALONE, STAGE_INSIDE, SUM, Record
+from .record import EAGER, END_TO_END, FIRST_CALL, NOT_VERIFIED, REPLAY, STAGE_ALONE, STAGE_INSIDE, SUM, Limits, Record
 
 CPU_TIMES = "CPU reference times: references in PyTorch, or kernels interpreted. They are no measure of the kernels."
 NOISY_PCT = 20
@@ -16,6 +16,10 @@ OP_COLUMNS = (
     "end to end", "scope", "ms", "p20 - p80", "+-", "TFLOP/s", "of floor", "host us", "peak MB", "error, budget",
     "timer, caches",
 )  # fmt: skip
+
+
+UNKNOWN = Limits(0.0, 0)
+"""Of a record that says nothing of its limits."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,7 @@ def tables(records: Iterable[Record]) -> list[Table]:
 
 def title(record: Record) -> str:
     workload = record.workload
-    axes = ", ".join(f"{axis}={size}" for axis, size in workload.axes.items())
-    way = ", forward and backward" if workload.backward else ""
-    return f"{record.what.pipeline}: {workload.dtype}, {workload.mode}, {device(record)}, {axes}{workload.form}{way}"
+    return f"{record.what.pipeline}: {workload.dtype}, {workload.mode}, {device(record)}, {workload.sizes}"
 
 
 def device(record: Record) -> str:
@@ -68,7 +70,7 @@ def timed_by(record: Record) -> str:
 
 
 def stage_row(record: Record, inside: Record | None, total: float) -> tuple[str, ...]:
-    timing, found = record.timing, record.limits
+    timing, found = record.timing, record.limits or UNKNOWN
     return (
         record.what.stage, record.what.uses, record.what.implementation, ms(timing.median_ms), spread(record),
         noise(record), ms(inside.timing.median_ms) if inside and inside.timing else "",

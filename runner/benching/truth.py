@@ -1,5 +1,6 @@
 """What the definition gives for the tensors of a case, and how far a peer is from it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,7 +14,6 @@ from ..verification.verify import make_subject, on_heads, result_values, truth_o
 from .case import InputSet, input_set
 from .gate import Gate
 from .record import Error
-from .whole_op import Forward, run_once
 
 
 @dataclass(frozen=True)
@@ -38,18 +38,30 @@ def truth_at(gate: Gate) -> Truth:
     return Truth(given, axes, heads, results, against, gate.budgets)
 
 
-def error_against(truth: Truth, forward: Forward) -> Error:
-    """The result of a function that is furthest off. Raises ChunkwiseError where it gives none of the op's results."""
-    worst, got = None, run_once(forward, truth.given)
-    for name, right in truth.results.items():
-        if got.get(name) is None:
-            continue
-        mine = got[name].detach()
-        if truth.heads:
-            mine = take_heads(mine, truth.axes[name], truth.heads, truth.given.call.sizes)
-        off = relative(error_of(mine, right).norm().item(), right.norm().item())
-        found = Error(name, off, truth.budgets.get(name), truth.against)
-        worst = max(worst or found, found, key=lambda each: each.rel_l2_err / (each.budget or 1.0))
-    if worst is None:
+def error_against(truth: Truth, got: Mapping[str, torch.Tensor | None]) -> Error:
+    """The result of a function on truth.given that is furthest off. Raises ChunkwiseError where it gives none of the
+    op's results, or one of another shape: broadcast, it could look right."""
+    found = [error_in(truth, name, got[name].detach()) for name in truth.results if got.get(name) is not None]
+    if not found:
         raise ChunkwiseError(Diagnostic(codes.TENSOR, f"it gives none of {', '.join(truth.results)}"))
-    return worst
+    return max(found, key=lambda each: math.inf if math.isnan(each.rel_l2_err) else share(each))
+
+
+def share(error: Error) -> float:
+    return error.rel_l2_err / (error.budget or 1.0)
+
+
+def error_in(truth: Truth, name: str, mine: torch.Tensor) -> Error:
+    right = truth.results[name]
+    if truth.heads:
+        mine = take_heads(mine, truth.axes[name], truth.heads, truth.given.call.sizes)
+    if mine.shape != right.shape:
+        message = f"{name} has the shape {list(mine.shape)} and should have {list(right.shape)}"
+        raise ChunkwiseError(Diagnostic(codes.TENSOR, message))
+    off = relative(error_of(mine, right).norm().item(), right.norm().item())
+    return Error(name, off, truth.budgets.get(name), truth.against)
+
+
+def left_out(truth: Truth, got: Mapping[str, torch.Tensor | None]) -> list[str]:
+    """Results of the op that a function does not give: its time is for less."""
+    return [name for name in truth.results if got.get(name) is None]

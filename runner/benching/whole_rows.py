@@ -17,12 +17,12 @@ from .traffic import edges, op_bytes
 def whole_records(lines: Lines, stages: AllStages, racers: Sequence[Racer]) -> Iterator[Record]:
     """racers: ours first. The op eager comes last of each: where it is there, a resumed run finds all of it there."""
     timings = iter(lines.machine.clock.race([racer.run for racer in racers if racer.run]))
-    for racer in racers:
-        timing = next(timings) if racer.run else None
+    for place, raced in enumerate(racers):
+        racer, timing = raced.after(next(timings) if raced.run else None)
         if racer.first_ms is not None:
             once = Timing(racer.first_ms, racer.first_ms, racer.first_ms, 1, 100.0)
             yield lines.record(END_TO_END, racer.implementation, FIRST_CALL, once)
-        more = of_ours(lines, stages, racer, timing) if racer is racers[0] else []
+        more = of_ours(lines, stages, racer, timing) if place == 0 else []
         yield from more or [eager_record(lines, stages, racer, timing)]
 
 
@@ -31,7 +31,7 @@ def eager_record(lines: Lines, stages: AllStages, racer: Racer, timing: Timing |
     if timing:
         more |= {"limits": op_limits(lines, stages, timing), "peak_mem_mb": clock.peak_mb(racer.run)}
         more |= {"host_us": clock.host_us(racer.run)}
-    told = {"ran": racer.ran, "error": racer.error, "why": racer.why}
+    told = {"ran": racer.ran, "error": racer.error, "why": racer.why, "notes": racer.notes}
     return lines.record(END_TO_END, racer.implementation, EAGER, timing, **told, **more)
 
 

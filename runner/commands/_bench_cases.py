@@ -15,12 +15,12 @@ from ..graphs.sizes import complete
 from ..graphs.wire import did_you_mean
 from ..planning.dtypes import IO_DTYPES
 from ..rewriting.recurrent import MODES
+from ._case_options import SWEEP_HELP
 from ._options import fixed_axes, input_sizes, read_axes, read_budget, read_seqlens, usual_workload, workload
 from ._subject import pick_device, refuse_recurrent_gradients
 
 MOST_POINTS = 200
 SIZE = r"([0-9]{1,9})(k?)"
-SWEEP_HELP = "write T=1k..64k*2 (each twice the one before), T=64..256+64 (each 64 more), or H=16,96"
 
 
 def bench_cases(args) -> list[Case]:
@@ -36,7 +36,7 @@ def bench_cases(args) -> list[Case]:
         for base, point in itertools.product(workloads, sweep_points(args.sweep)):
             axes = read_axes(args.axes) | point
             here = fixed_axes(op, axes)
-            option = "--axes and --sweep" if point else "--axes"
+            option = "--sweep" if point and not args.axes else "--axes and --sweep" if point else "--axes"
             sizes = input_sizes(here.whole, workload(base, device.type), axes, seqlens, option)
             sizes = complete(here.whole, sizes, len(seqlens) if seqlens is not None else None)
             known = None if axes or seqlens else (base or usual_workload(device.type))

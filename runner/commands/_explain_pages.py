@@ -11,6 +11,7 @@ from ..definition.types import HEADS, LANES
 from ..expression import number, parse
 from ..loading.spec_keys import DEFINITION, DTYPE, PIPELINE, Flag, Key, Kind, Lines, Many, Named, Removable, Rule, Table
 from ..loading.variant_keys import VARIANT
+from ._bench_page import bench_page
 from ._tables import table
 
 WIDTH = 110
@@ -146,4 +147,4 @@ def calls_by_rule() -> dict[str, list[str]]:
     return found
 
 
-PAGES = {"pipeline": pipeline_page, "definition": definition_page}
+PAGES = {"pipeline": pipeline_page, "definition": definition_page, "bench": bench_page}

@@ -1,36 +1,45 @@
 """``compare``: what became faster or slower, as far as the noise of the two measurements allows one to say."""
 
 from argparse import ArgumentTypeError
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..benching.record import FIRST_CALL, Record, read_records
-from ..benching.store import FILE
+from ..benching.record import FILE, FIRST_CALL, Record, read_some_records
 from ..calling.function import load
-from ..comparing.compare_graphs import Difference, difference
-from ..comparing.compare_records import Pair, between_implementations, between_pipelines, pairs, unlike
+from ..comparing.compare_graphs import difference
+from ..comparing.compare_records import Pair, between_implementations, between_pipelines, differences, pairs, unlike
 from ..comparing.compare_reports import id_in_new
-from ..comparing.verdicts import SLOWER
+from ..comparing.trees import is_revision
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
-from ..diagnostics.marks import Mark
 from ..graphs.wire import did_you_mean
 from ..reporting.outcome import Outcome
+from ._case_options import case_options, given
+from ._compare_revisions import documents, headline, race_revisions
+from ._compare_text import Sides, regressions, row_documents, verdict_tables
 from ._diff_text import diff_document, diff_lines
-from ._options import stage_folders
-from ._tables import table
 
 NAME = "compare"
-HELP = "say what is faster, slower, the same or unclear: of two files of records, two pipelines, two implementations"
-COLUMNS = {"": "left", "scope": "left", "before ms": "right", "after ms": "right", "change": "right", "+-": "right"}
+HELP = (
+    "say what is faster, slower, the same or unclear: of two files of records, two pipelines, two implementations, or "
+    "two git revisions (--pipe)"
+)
+ROUNDS, MOST_ROUNDS = 3, 50
 
 
 def arguments(parser) -> None:
-    parser.add_argument("before", metavar="A", help=f"a {FILE} of bench or its folder; or a pipeline")
-    parser.add_argument("after", metavar="B", nargs="?", help="what it is compared with; not beside --implementations")
-    parser.add_argument("--implementations", nargs=2, metavar=("X", "Y"), help="two of one file, such as 'fla 0.6.0'")
-    parser.add_argument("--records", default="out/bench", metavar="DIR", help="where two pipelines were measured")
+    parser.add_argument("before", metavar="A", help=f"a {FILE} of bench or its folder; a pipeline; with --pipe a git "
+                        "revision of this checkout")  # fmt: skip
+    parser.add_argument("after", metavar="B", nargs="?", help="what it is compared with: not beside --implementations; "
+                        "with --pipe the working tree unless given")  # fmt: skip
+    parser.add_argument("--implementations", nargs=2, metavar=("X", "Y"), help="two of one file, such as fla, or by "
+                        "their whole names 'fla 0.6.0'")  # fmt: skip
+    parser.add_argument("--records", metavar="DIR", help="where two pipelines were measured (out/bench)")
     parser.add_argument("--fail-above", type=percent, metavar="PCT", help="exit 1 if something is slower by more")
-    stage_folders(parser)
+    parser.add_argument("--pipe", action="append", metavar="PIPE", help="A and B are revisions: measure this pipeline "
+                        "with the code of each, by turns; may be given again")  # fmt: skip
+    parser.add_argument("--rounds", type=rounds, metavar="N", help=f"turns of each revision ({ROUNDS})")
+    case_options(parser.add_argument_group("what is measured of two revisions, as bench has it"))
 
 
 def percent(text: str) -> float:
@@ -39,36 +48,88 @@ def percent(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < float("inf"):
-        raise ArgumentTypeError(f"{text!r} is no percentage from 0")
+        raise ArgumentTypeError(f"{text!r} is no percentage from 0: write a number, such as 5")
     return value
 
 
+def rounds(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text[:4]) <= MOST_ROUNDS):
+        raise ArgumentTypeError(f"{text!r} is no number from 1 to {MOST_ROUNDS}")
+    return int(text)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """lines: above the tables. document: beside the rows. failures: errors of what was measured on the way."""
+
+    pairs: list[Pair]
+    sides: Sides = Sides()
+    lines: tuple[str, ...] = ()
+    document: dict = field(default_factory=dict)
+    failures: tuple[Diagnostic, ...] = ()
+
+
 def execute(args) -> Outcome:
-    found, graphs = what_to_compare(args)
-    rows = [pair for pair in found if pair.shown.clock.scope != FIRST_CALL]
-    slower = [] if args.fail_above is None else regressions(rows, args.fail_above)
-    lines = [*(diff_lines(graphs) if graphs else []), *verdict_tables(rows)]
-    lines += [f"note: the two were measured with different {each}" for each in unlike(rows)]
-    document = {"rows": [pair_document(pair) for pair in rows], "notes": unlike(rows)}
-    document |= {"graphs": diff_document(graphs, None, [])} if graphs else {}
-    return Outcome(document, lines, slower, exit=codes.exit_code(each.code for each in slower))
+    found = what_to_compare(args)
+    rows = [pair for pair in found.pairs if pair.shown.clock.scope != FIRST_CALL]
+    notes = unlike(rows)
+    errors = [*found.failures, *([] if args.fail_above is None else regressions(rows, args.fail_above, found.sides))]
+    lines = [*found.lines, *verdict_tables(rows, found.sides)]
+    lines += [f"note: the two were measured with different {each}" for each in notes]
+    document = {"rows": row_documents(rows, found.sides), "notes": notes, **found.document}
+    return Outcome(document, lines, errors, exit=codes.exit_code(each.code for each in errors))
 
 
-def what_to_compare(args) -> tuple[list[Pair], Difference | None]:
-    """The pairs; for two pipelines also what their graphs do not have in common."""
+def what_to_compare(args) -> Compared:
+    args.rounds = require_effect(args) or ROUNDS
+    if args.pipe:
+        return of_revisions(args)
     if args.implementations:
-        if args.after:
-            usage("--implementations compares inside one file", f"leave out {args.after}")
-        return of_implementations(records_at(args.before), *args.implementations), None
+        return of_implementations(args)
     if not args.after:
-        usage("compare takes two files of records, or two pipelines", "or one file and --implementations X Y")
+        help = "or one file and --implementations X Y, or revisions and --pipe PIPE"
+        usage("compare takes two files of records, or two pipelines", help)
     if are_records(args.before) or are_records(args.after):
-        return pairs(records_at(args.before), records_at(args.after)), None
-    graphs = difference(*(load(name, stages=args.stages).whole for name in (args.before, args.after)))
-    records = records_at(args.records)
-    before, after = (of_pipeline(records, graph.name, args.records) for graph in (graphs.old, graphs.new))
+        before, after = (read_some_records(path) for path in (args.before, args.after))
+        return Compared(in_common(before, after, pairs(before, after)))
+    return of_pipelines(args)
+
+
+def require_effect(args) -> int | None:
+    """Refuses options that would be passed over; --rounds, if given."""
+    measured = {name: value for name, value in given(args).items() if name != "--stages"}
+    only = {"--rounds": args.rounds, **measured} if args.rounds else measured
+    if not args.pipe and only:
+        usage(f"{next(iter(only))} has no effect without --pipe: what is there already is compared", "leave it out")
+    if args.pipe and (args.implementations or args.records):
+        name = "--implementations" if args.implementations else "--records"
+        usage(f"{name} has no effect beside --pipe: revisions are measured now", "leave one of them out")
+    return args.rounds
+
+
+def of_revisions(args) -> Compared:
+    raced = race_revisions(args)
+    before, after = raced.trees
+    names = (before.hash, after.hash) if before.hash != after.hash else ("first", "second")
+    facts = {"revisions": documents(raced), "rounds": args.rounds}
+    return Compared(raced.pairs, Sides.named(*names), (*headline(raced, args.rounds),), facts, raced.failures)
+
+
+def of_pipelines(args) -> Compared:
+    try:
+        graphs = difference(*(load(name, stages=args.stages).whole for name in (args.before, args.after)))
+    except ChunkwiseError as error:
+        if error.diagnostics[0].code == codes.NO_FILE and all(map(is_revision, (args.before, args.after))):
+            usage(f"{args.before} and {args.after} are revisions, and nothing says what to measure", "add --pipe PIPE")
+        raise
+    where = args.records or "out/bench"
+    records = read_some_records(where)
+    before, after = (of_pipeline(records, graph.name, where) for graph in (graphs.old, graphs.new))
     ids = {record.what.stage: id_in_new(graphs, record.what.stage) for record in before}
-    return between_pipelines(before, after, ids), graphs
+    found = in_common(before, after, between_pipelines(before, after, ids))
+    names = graphs.old.name, graphs.new.name
+    sides = Sides.named(*names, " and ".join(dict.fromkeys(names)))
+    return Compared(found, sides, tuple(diff_lines(graphs)), {"graphs": diff_document(graphs, None, [])})
 
 
 def usage(message: str, help: str):
@@ -78,12 +139,15 @@ def usage(message: str, help: str):
 def are_records(path: str) -> bool:
     """Whatever is there and is no YAML, or is called as records are."""
     where = Path(path)
-    return where.suffix == ".jsonl" or where.is_dir() or (where.is_file() and where.suffix not in (".yaml", ".yml"))
+    return where.suffix == ".jsonl" or where.is_dir() or (where.exists() and where.suffix not in (".yaml", ".yml"))
 
 
-def records_at(path: str) -> list[Record]:
-    where = Path(path)
-    return read_records(where / FILE if where.is_dir() else where)
+def in_common(before: list[Record], after: list[Record], found: list[Pair]) -> list[Pair]:
+    """Two sets without a figure in common are no comparison: nothing could ever be slower."""
+    if not any(pair.before and pair.after for pair in found):
+        what = "; ".join(differences(before, after))
+        usage(f"the two have no figure in common; those that are closest differ in {what}", "measure the same of both")
+    return found
 
 
 def of_pipeline(records: list[Record], name: str, where: str) -> list[Record]:
@@ -93,66 +157,24 @@ def of_pipeline(records: list[Record], name: str, where: str) -> list[Record]:
     return found
 
 
-def of_implementations(records: list[Record], *wanted: str) -> list[Pair]:
-    known = dict.fromkeys(record.what.implementation for record in records)
-    for name in wanted:
-        if name not in known:
-            usage(f"no record is of {name!r}", did_you_mean(name, known) or f"there are {', '.join(map(repr, known))}")
-    return between_implementations(records, *wanted)
-
-
-def regressions(rows: list[Pair], most: float) -> list[Diagnostic]:
-    return [
-        Diagnostic(codes.REGRESSION, message_of(pair), place_of(pair.after))
-        for pair in rows
-        if pair.verdict and pair.verdict.word == SLOWER and pair.verdict.change_pct > most
-    ]
-
-
-def message_of(pair: Pair) -> str:
-    before, after, found = pair.before, pair.after, pair.verdict
-    what = f"{after.what.pipeline}, {after.what.stage} ({after.what.implementation}, {after.clock.scope})"
-    times = f"{before.timing.median_ms:.4g} ms before, {after.timing.median_ms:.4g} ms now"
-    return f"{what} is slower by {found.change_pct:.1f} %, with a noise of {found.noise_pct:.1f} %: {times}"
-
-
-def place_of(record: Record) -> Mark | None:
-    source = record.what.source
-    return source and Mark(source.file, source.line, 1, source.line, 2)
-
-
-def verdict_tables(rows: list[Pair]) -> list:
-    """One for each pipeline and workload."""
-    found = {}
-    for pair in rows:
-        workload = pair.shown.workload
-        axes = ", ".join(f"{axis}={size}" for axis, size in workload.axes.items())
-        way = ", forward and backward" if workload.backward else ""
-        title = f"{pair.shown.what.pipeline}: {workload.dtype}, {workload.mode}, {axes}{way}"
-        found.setdefault(title, []).append(verdict_row(pair))
-    return [table(f"\n{title}", {**COLUMNS, "verdict": "left"}, lines) for title, lines in found.items()]
-
-
-def verdict_row(pair: Pair) -> tuple[str, ...]:
-    shown, found = pair.shown, pair.verdict
-    name = shown.what.stage if shown.what.uses else f"{shown.what.stage}, {shown.what.implementation}"
-    times = [f"{each.timing.median_ms:.4f}" if each and each.timing else "-" for each in (pair.before, pair.after)]
+def of_implementations(args) -> Compared:
+    if args.after:
+        usage("--implementations compares inside one file", f"leave out {args.after}")
+    records = read_some_records(args.before)
+    known = list(dict.fromkeys(record.what.implementation for record in records))
+    first, second = (implementation(name, known) for name in args.implementations)
+    found = between_implementations(records, first, second)
     if not found:
-        return (name, shown.clock.scope, *times, "", "", why_none(pair))
-    return (name, shown.clock.scope, *times, f"{found.change_pct:+.1f} %", f"{found.noise_pct:.1f} %", found.word)
+        usage(f"{first} and {second} have no figure in common", "time both in one run: bench --vs")
+    return Compared(found, Sides.named(first, second))
 
 
-def why_none(pair: Pair) -> str:
-    missing = "before" if pair.before is None else "now" if pair.after is None else ""
-    return f"not there {missing}" if missing else (pair.after.why or pair.before.why)
-
-
-def pair_document(pair: Pair) -> dict:
-    shown, found = pair.shown, pair.verdict
-    facts = {"pipeline": shown.what.pipeline, "stage": shown.what.stage, "scope": shown.clock.scope}
-    facts |= {"implementation": [each and each.what.implementation for each in (pair.before, pair.after)]}
-    facts |= {"median_ms": [each and each.timing and each.timing.median_ms for each in (pair.before, pair.after)]}
-    facts |= {"records": [each and each.id for each in (pair.before, pair.after)]}
-    if not found:
-        return facts | {"verdict": None, "why": why_none(pair)}
-    return facts | {"verdict": found.word, "change_pct": found.change_pct, "noise_pct": found.noise_pct}
+def implementation(name: str, known: list[str]) -> str:
+    """By its whole name, or by the first word of it where that means one alone."""
+    if name in known:
+        return name
+    meant = [each for each in known if each.split()[0] == name]
+    if len(meant) == 1:
+        return meant[0]
+    help = did_you_mean(name, known) or f"there are {', '.join(map(repr, known))}"
+    return usage(f"{len(meant) or 'no'} implementations are {name!r}" if meant else f"no record is of {name!r}", help)

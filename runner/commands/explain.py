@@ -10,7 +10,7 @@ from ..reporting.outcome import Outcome
 from ._explain_pages import PAGES
 
 NAME = "explain"
-HELP = "say what an error code means and what to do, or what a pipeline file may hold; alone, list it all"
+HELP = "say what an error code means, what a pipeline file may hold, or what bench prints; alone, list it all"
 
 
 def arguments(parser) -> None:

@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ..benching.record import WRITTEN_BY, Record, read_records
+from ..benching.record import Record, read_some_records
 from ..calling.function import Op, load
-from ..diagnostics import codes
-from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..diagnostics.errors import ChunkwiseError
 from ..report_page.write_report import write_report
 from ..reporting.outcome import Outcome
 from ._options import out_folder, stage_folders
@@ -16,15 +15,13 @@ HELP = "make one HTML page of the records that bench wrote, with plots and a tra
 
 
 def arguments(parser) -> None:
-    parser.add_argument("records", metavar="RECORDS.jsonl", help="what bench wrote")
+    parser.add_argument("records", metavar="RECORDS.jsonl", help="what bench wrote, or its folder")
     parser.add_argument("--out", default="out", metavar="DIR", help="where report.html goes: DIR/report/")
     stage_folders(parser)
 
 
 def execute(args) -> Outcome:
-    records = read_records(args.records)
-    if not records:
-        raise ChunkwiseError(Diagnostic(codes.RECORDS, f"{args.records} holds no record", help=WRITTEN_BY))
+    records = read_some_records(args.records)
     folder = out_folder(args.out, "report")
     pipelines, notes = pipelines_of(records, args.stages)
     files = write_report(records, pipelines, folder)

@@ -1,5 +1,6 @@
 """Two sets of records side by side: which is which of the other, and a verdict for each pair."""
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,11 @@ class Pair:
     @property
     def shown(self) -> Record:
         return self.after or self.before
+
+    @property
+    def lost(self) -> bool:
+        """Whether it was timed before and could not be after."""
+        return bool(self.before and self.after and self.before.timing and not self.after.timing)
 
     @property
     def verdict(self) -> Verdict | None:
@@ -74,6 +80,26 @@ def between_pipelines(before: Sequence[Record], after: Sequence[Record], ids: Ma
         return replace(record, what=replace(record.what, stage=ids.get(record.what.stage, record.what.stage)))
 
     return pairs(map(renamed, before), after, key)
+
+
+def differences(before: Iterable[Record], after: Iterable[Record]) -> list[str]:
+    """What two sets without a pair differ in, in words: of their workloads the two that differ least."""
+    ones, others = ({tuple(facts(each).items()): None for each in records} for records in (before, after))
+    both = itertools.product(map(dict, ones), map(dict, others))
+    return min((words_of(one, other) for one, other in both), key=len)
+
+
+def facts(record: Record) -> dict[str, object]:
+    """By which a pair is found, but for the stage and the clock."""
+    workload, what = record.workload, record.what
+    named = {"pipeline": what.pipeline, "dtype": workload.dtype, "mode": workload.mode, "backward": workload.backward}
+    named |= {"lengths": workload.seqlens, "left out": workload.absent, **dict(sorted(workload.axes.items()))}
+    return named | {"implementation": what.implementation}
+
+
+def words_of(one: Mapping[str, object], other: Mapping[str, object]) -> list[str]:
+    names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+    return [f"{name}: {one.get(name)} and {other.get(name)}" for name in names] or ["their stages"]
 
 
 def unlike(found: Iterable[Pair]) -> list[str]:

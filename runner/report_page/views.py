@@ -17,10 +17,14 @@ from .tables import Table, edge_table, kernel_table, tables_of
 from .texts import axes_text, workload_title
 from .yaml_source import Line, SourceFile, made_by, source_files
 
+DRAWN = 24
+"""Runs with a graph and plots of their own, at most: of more, a page opens slowly and nobody looks at them all."""
+
 
 @dataclass(frozen=True)
 class RunView:
-    """rows: the nodes that have a row of their own. nodes: those of the graph. drawing: None without the pipeline."""
+    """rows: the nodes that have a row of their own. nodes: those of the graph. drawing: None without the pipeline.
+    brief: there are too many runs: the page has its tables alone."""
 
     run: Run
     tables: list[Table]
@@ -29,6 +33,7 @@ class RunView:
     rows: tuple[str, ...]
     nodes: frozenset[str]
     drawing: Drawing | None
+    brief: bool
 
     @property
     def title(self) -> str:
@@ -76,24 +81,25 @@ class PipelineView:
 
 
 def pipeline_views(runs: Sequence[Run], pipelines: Mapping[str, Op]) -> list[PipelineView]:
+    drawn = frozenset(run.name for run in runs[:DRAWN])
     names = enumerate(dict.fromkeys(run.pipeline for run in runs), start=1)
     return [
-        pipeline_view(f"pipeline-{number}", name, [run for run in runs if run.pipeline == name], pipelines.get(name))
-        for number, name in names
+        pipeline_view(f"pipeline-{n}", name, [run for run in runs if run.pipeline == name], pipelines.get(name), drawn)
+        for n, name in names
     ]
 
 
-def pipeline_view(id: str, name: str, runs: Sequence[Run], op: Op | None) -> PipelineView:
-    graphs = [graph_svg.graph_of(op, run) for run in runs] if op else []
-    sources = source_files(graphs, id)
-    views = [run_view(run, graphs[n] if op else None) for n, run in enumerate(runs)]
+def pipeline_view(id: str, name: str, runs: Sequence[Run], op: Op | None, drawn: frozenset[str]) -> PipelineView:
+    graphs = {run.name: graph_svg.graph_of(op, run) for run in runs if op and (run.name in drawn or run is runs[0])}
+    sources = source_files(graphs.values(), id)
+    views = [run_view(run, graphs.get(run.name), run.name not in drawn) for run in runs]
     return PipelineView(id, name, op.spec.summary if op else "", sources, made_by(sources), views)
 
 
-def run_view(run: Run, graph) -> RunView:
-    drawing = graph_svg.drawing_of(graph, run) if graph else None
+def run_view(run: Run, graph, brief: bool) -> RunView:
+    drawing = graph_svg.drawing_of(graph, run) if graph and not brief else None
     drawn = frozenset(graph.nodes) if drawing and drawing.format == "svg" else frozenset()
     rows = tuple(row.id for row in run.stages_of(run.implementations[0])) if run.implementations else ()
     details = [table for table in (kernel_table(run), edge_table(run)) if table]
-    plots = [plot for plot in (timeline(run), roofline(run), errors_plot(run)) if plot]
-    return RunView(run, tables_of(run), details, plots, rows, drawn, drawing)
+    plots = [] if brief else [plot for plot in (timeline(run), roofline(run), errors_plot(run)) if plot]
+    return RunView(run, tables_of(run), details, plots, rows, drawn, drawing, brief)

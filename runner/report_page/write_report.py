@@ -14,7 +14,7 @@ from .plot import Plot
 from .plot_sweep import sweep_plot, sweeps_of
 from .runs import Run, runs_of
 from .texts import moment
-from .views import PipelineView, pipeline_views
+from .views import DRAWN, PipelineView, pipeline_views
 
 
 def write_report(records: Sequence[Record], pipelines: Mapping[str, Op], out_dir: Path) -> list[Path]:
@@ -51,6 +51,7 @@ def page_text(runs: Sequence[Run], views: Sequence[PipelineView], sweeps: Sequen
         title=" and ".join(view.name for view in views) or "no records",
         pipelines=views,
         sweeps=sweeps,
+        drawn=DRAWN,
         machines=machines(runs),
         on_cpu=[run for run in runs if run.on_cpu],
         measured=sorted({moment(record.time) for run in runs for record in run.records}),

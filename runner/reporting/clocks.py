@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol
 
 import torch
@@ -77,7 +78,9 @@ class Clock(RaceClock, Protocol):
         """What replays all that a run launches, without the host, on the tensors of round 0; None without a device."""
 
 
+@cache
 def clock_of(device: torch.device) -> Clock:
+    """One for a device: on a GPU it holds CACHE_BYTES."""
     return CudaClock(device) if device.type == "cuda" else WallClock()
 
 

@@ -38,6 +38,8 @@ stages:
 outputs: {o: out.o, final_state: scan.final_state}
 """
 
+FASTER_ON = ()
+
 
 def reference(q, k, v, beta, Ai, g, initial_state, *, scale, C):
     """q, k [B, T, H, K], v [B, T, HV, V], beta, g [B, T, HV], Ai [B, T, HV, C], initial_state [B, HV, K, V]."""

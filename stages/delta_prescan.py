@@ -34,6 +34,8 @@ stages:
 outputs: {y: cumsum.y, Ai: solve.Ai}
 """
 
+FASTER_ON = ()
+
 
 def reference(k, beta, x, *, C):
     """k [B, T, H, K]; beta, x, y [B, T, HV]; Ai [B, T, HV, C]."""

@@ -1,5 +1,7 @@
 """Fused stages in pipelines: what they stand for, where they are refused, and that nothing else changes."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from support.ops import RAGGED, check, inputs, same_bits
@@ -7,12 +9,15 @@ from support.ops import RAGGED, check, inputs, same_bits
 from chunkwise.runner import load
 from chunkwise.runner.loading.pipelines import find_pipeline
 from chunkwise.runner.main import main
+from chunkwise.runner.rewriting.fusion import fusions
+from chunkwise.runner.stage_files.stage_library import find_stages
 
 SIZES = dict(B=2, T=70, H=1, HV=2, K=24, V=16)
+BOTH = "delta_prescan,chunk_delta_o"
 PRESCAN = "solve: delta_prescan in place of cumsum, kkt, solve"
 SCAN = "out: chunk_delta_o in place of wy, scan, out"
 FUSED = {"gated_delta": [PRESCAN, SCAN], "delta_rule": [SCAN], "qwen3_next_gdn": [PRESCAN, SCAN]}
-"""Pipeline -> what auto does in it."""
+"""Pipeline -> what both do in it."""
 
 
 def notes(an_op, given):
@@ -20,9 +25,9 @@ def notes(an_op, given):
 
 
 @pytest.mark.parametrize("name", FUSED)
-def test_what_auto_fuses(name):
+def test_what_is_fused(name):
     """Both with and without gradients; the rebuild and backward phases keep their stages."""
-    an_op = load(name, fuse="auto")
+    an_op = load(name, fuse=BOTH)
     given = inputs(an_op, **SIZES)
     call = an_op.bind(given)
     assert notes(an_op, given) == FUSED[name]
@@ -33,12 +38,12 @@ def test_what_auto_fuses(name):
 
 @pytest.mark.parametrize("name", FUSED)
 def test_fused_references_are_the_op(name):
-    an_op = load(name, fuse="auto")
+    an_op = load(name, fuse=BOTH)
     check(an_op, inputs(an_op, **SIZES), backward=True)
 
 
 def test_gradients_are_those_of_the_plain_stages():
-    plain, fused = load("gated_delta"), load("gated_delta", fuse="auto")
+    plain, fused = load("gated_delta"), load("gated_delta", fuse=BOTH)
     given = inputs(plain, torch.float64, seqlens=RAGGED, **{**SIZES, "B": 1, "T": sum(RAGGED) + 3})
     found = []
     for an_op in (plain, fused):
@@ -48,6 +53,13 @@ def test_gradients_are_those_of_the_plain_stages():
         found.append([out.o.detach(), out.final_state.detach(), *(x.grad for x in leaves.values())])
     for one, two in zip(*found):
         torch.testing.assert_close(two, one, rtol=1e-9, atol=1e-9)
+
+
+def test_auto_takes_what_was_timed_faster_on_this_device():
+    stages = find_stages()
+    assert fusions("auto", stages, torch.device("cpu")) == []
+    quick = {name: replace(stage, faster_on=("cpu",)) for name, stage in stages.items() if name == "chunk_delta_o"}
+    assert fusions("auto", quick, torch.device("cpu")) == list(quick.values())
 
 
 def test_none_is_the_file_and_names_choose():
@@ -63,12 +75,12 @@ def test_what_a_fused_stage_would_keep_to_itself_is_not_fused(tmp_path):
     text = find_pipeline("gated_delta").read_text()
     text = text[: text.index("definition:")] + text[text.index("stages:") :]
     (tmp_path / "p.yaml").write_text(text.replace("outputs: {o: out.o,", "outputs: {h: scan.h, o: out.o,"))
-    an_op = load(tmp_path / "p.yaml", fuse="auto")
+    an_op = load(tmp_path / "p.yaml", fuse=BOTH)
     assert notes(an_op, inputs(an_op, **SIZES)) == [PRESCAN]
 
 
 def test_sizes_that_a_fused_kernel_refuses():
-    an_op = load("gated_delta", fuse="auto")
+    an_op = load("gated_delta", fuse=BOTH)
     refused = an_op.fused(an_op.whole, {**an_op.bind(inputs(an_op, **SIZES)).sizes, "K": 300}, torch.device("cpu"))
     assert refused.notes == ("out: chunk_delta_o not in place of wy, scan, out: K = 300: at most 256",)
 
@@ -86,7 +98,7 @@ def test_an_unknown_fusion(capsys, name, message):
 
 
 def test_run_says_what_is_fused(capsys, tmp_path):
-    assert main(["run", "gated_delta", "--fuse", "auto", "--axes", "T=70", "--out", str(tmp_path)]) == 0
+    assert main(["run", "gated_delta", "--fuse", BOTH, "--axes", "T=70", "--out", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     assert PRESCAN in text and SCAN in text
     cells = [[cell.strip() for cell in line.split("│")[1:3]] for line in text.splitlines() if "reference" in line]

@@ -15,9 +15,10 @@ def fingerprint(op) -> str:
     used = {entry.use: op.stages[entry.use] for entry in op.spec.stages.values() if not entry.formula}
     if op.mode == "recurrent":
         used |= {name: stage for name, stage in op.stages.items() if stage.pattern}
-    used |= {stage.name: stage for stage in op.fusions}
+    if op.fuse != "none":
+        used |= {name: stage for name, stage in op.stages.items() if stage.fuses}
     stages = [[name, stage.reference.__module__, Path(stage.file).read_text()] for name, stage in sorted(used.items())]
-    text = json.dumps([plain(op.spec), stages, op.backend, op.memory_budget is None, op.mode])
+    text = json.dumps([plain(op.spec), stages, op.backend, op.memory_budget is None, op.mode, op.fuse])
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 

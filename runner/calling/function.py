@@ -23,7 +23,7 @@ from ..loading.variants import until, with_axes, with_given
 from ..planning.execute import execute, readable
 from ..planning.plan import Plan, make_plan, resolve_backend
 from ..planning.sequences import Packing, read_packing, seqs_of
-from ..rewriting.fusion import fused_graph, fusions
+from ..rewriting.fusion import check_fuse, fused_graph, fusions
 from ..rewriting.recurrent import check_mode, goes_by_token, no_recurrent_form, recurrent_graph
 from ..stage_files.stage_library import find_stages
 from .autograd import differentiable, needs_autograd
@@ -54,8 +54,8 @@ def load(
     have no numbers, any budget means that everything is rebuilt. Sizes of axes that the file fixes: ``op.with_axes``.
     mode: what a call without gradients runs: auto (one kernel, token by token, for sequences of at most 16 tokens, else
     the chunked form), chunk or recurrent; compiled code, where lengths have no numbers, runs the chunked form unless
-    mode is recurrent. fuse: none, auto or NAME,...: the stages that may stand for several others in one kernel. Code
-    under torch.compile runs the plain ones.
+    mode is recurrent. fuse: NAME,...: stages that may stand for several others in one kernel; auto: those that
+    were timed faster on this class of device; none. Code under torch.compile runs the plain ones.
     Raises ChunkwiseError, with every error of the file.
     """
     if torch.compiler.is_dynamo_compiling():
@@ -72,7 +72,8 @@ class Op:
         fuse: str = "none",
     ):  # fmt: skip
         self.spec, self.stages, self.backend, self.memory_budget = spec, stages, backend, memory_budget
-        self.mode, self.fuse, self.fusions = mode, fuse, fusions(fuse, stages)
+        self.mode, self.fuse = mode, fuse
+        check_fuse(fuse, stages)
         self.whole = check_graphs(spec, stages)
         self.result = namedtuple(f"{spec.name}_outputs", spec.outputs)
         self.graphs, self.plans = LeastRecent(64), LeastRecent(256)
@@ -165,10 +166,11 @@ class Op:
 
     def fused(self, graph: Graph, sizes: Mapping[str, int], device: torch.device) -> Graph:
         """The graph with what this op's fusions can do in one kernel of these sizes."""
-        if not self.fusions:
+        allowed = fusions(self.fuse, self.stages, device)
+        if not allowed:
             return graph
         key = ("fused", id(graph), tuple(sizes.items()), device)
-        return self.graphs.get(key, lambda: fused_graph(graph, self.fusions, self.stages, sizes, device))
+        return self.graphs.get(key, lambda: fused_graph(graph, allowed, self.stages, sizes, device))
 
     def for_length(self, longest: int | None) -> "Op":
         """The op with the chunk length for its longest sequence, where the file lets it follow; it never depends on the

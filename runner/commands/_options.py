@@ -43,7 +43,7 @@ def sizes_and_machine(parser) -> None:
 
 
 def fusion_option(parser) -> None:
-    help = "stages that may stand for several others in one kernel: none, auto, or their names"
+    help = "stages that may stand for several others in one kernel; auto: those timed faster on this device"
     parser.add_argument("--fuse", default="none", metavar="none|auto|NAME,...", help=help)
 
 

@@ -17,19 +17,25 @@ from .apply import with_replaced
 NONE, AUTO = "none", "auto"
 
 
-def fusions(fuse: str, stages: Mapping[str, Stage]) -> list[Stage]:
-    """The stages that ``none``, ``auto`` or ``NAME,...`` allows to stand for others."""
-    able = {name: stage for name, stage in stages.items() if stage.fuses}
+def fusions(fuse: str, stages: Mapping[str, Stage], device: torch.device) -> list[Stage]:
+    """The stages that ``none``, ``auto`` or ``NAME,...`` allows to stand for others; auto: those that were timed faster
+    than what they stand for on this class of device."""
+    able = check_fuse(fuse, stages)
     if fuse in (NONE, AUTO):
-        return list(able.values()) if fuse == AUTO else []
-    names = fuse.split(",")
-    for name in names:
+        return [stage for stage in able.values() if fuse == AUTO and device_class(device) in stage.faster_on]
+    return [able[name] for name in fuse.split(",")]
+
+
+def check_fuse(fuse: str, stages: Mapping[str, Stage]) -> dict[str, Stage]:
+    """The stages that can stand for others, by name; raises ChunkwiseError where one is named that cannot."""
+    able = {name: stage for name, stage in stages.items() if stage.fuses}
+    for name in fuse.split(",") if fuse not in (NONE, AUTO) else ():
         if name not in able:
             message, help = f"{name} stands for no other stages", f"fusions are none, auto, {', '.join(able)}"
             if name not in stages:
                 message, help = f"there is no fusion {name}", did_you_mean(name, able) or help
             raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help))
-    return [able[name] for name in names]
+    return able
 
 
 def fused_graph(

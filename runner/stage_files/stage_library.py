@@ -38,6 +38,7 @@ class Stage:
     autograd serves. is_vjp: its reference takes ``needs``, the inputs whose gradients are wanted. pattern: the stages
     whose work it does, as the ``stages`` and ``outputs`` of a pipeline over its own ports; None where it replaces none.
     fuses: whether it does so chunk by chunk, in any call (FUSES), rather than token by token in short ones (REPLACES).
+    faster_on: the classes of device on which it was timed faster than what it stands for.
     segment: the stage that says what a piece of a sequence does to the state (runner/parallel); None where a sequence
     cannot be cut. transport: the back end of the process group that a stage of communication sends over, or "".
     """
@@ -53,6 +54,7 @@ class Stage:
     is_vjp: bool = False
     pattern: str | None = None
     fuses: bool = False
+    faster_on: tuple[str, ...] = ()
     segment: str | None = None
     transport: str = ""
 
@@ -197,6 +199,7 @@ def stage_of(module: types.ModuleType, file: Path) -> tuple[Stage | None, list[D
         vjp_launchers=tuple(getattr(module, "VJP_LAUNCHERS", ())),
         pattern=getattr(module, "FUSES", getattr(module, "REPLACES", None)),
         fuses=hasattr(module, "FUSES"),
+        faster_on=getattr(module, "FASTER_ON", ()),
         segment=getattr(module, "SEGMENT", None),
     )
     return stage, []

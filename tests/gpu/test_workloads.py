@@ -75,7 +75,7 @@ def test_gradients(name):
 @pytest.mark.parametrize("workload", ["B1_T8192_H96_D128", "B4_T2048_H16_D128", "B8_T2048_H32_D256"])
 @pytest.mark.parametrize("name", ["gated_delta", "delta_rule", "qwen3_next_gdn"])
 def test_fused(name, workload, io):
-    kernel = load(name, backend="triton", mode="chunk", fuse="auto")
+    kernel = load(name, backend="triton", mode="chunk", fuse="delta_prescan,chunk_delta_o")
     check(kernel, inputs(kernel, io, device="cuda", **WORKLOADS[workload]))
     torch.cuda.empty_cache()
 

@@ -1,5 +1,6 @@
 """Threads, the GPU marker, and what stands at the head of a test run."""
 
+import gc
 import os
 import sys
 from importlib.metadata import PackageNotFoundError, version
@@ -10,6 +11,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 
 import pytest
 import torch
+from support.gpu_room import SMALL, limit, workers
 
 
 def pytest_addoption(parser):
@@ -19,9 +21,8 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     if config.getoption("--require-gpu") and not torch.cuda.is_available():
         raise pytest.UsageError("no GPU that PyTorch can use; `chunkwise doctor` says what there is")
-    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 1))
-    if workers > 1 and torch.cuda.is_available():
-        torch.cuda.set_per_process_memory_fraction(0.9 / workers)
+    if workers() > 1 and torch.cuda.is_available():
+        limit(SMALL)
 
 
 def pytest_report_header():
@@ -46,8 +47,14 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_runtest_teardown(item):
-    """A kernel that reads outside memory costs its process the GPU: xdist starts another one for the tests to come."""
-    if "PYTEST_XDIST_WORKER" not in os.environ or not torch.cuda.is_available() or not item.get_closest_marker("gpu"):
+    """What a failure's traceback holds is not the next test's to miss. A kernel that reads outside memory costs its
+    process the GPU: xdist starts another one for the tests to come."""
+    if not torch.cuda.is_available() or not item.get_closest_marker("gpu"):
+        return
+    for name in ("last_exc", "last_value", "last_traceback"):
+        vars(sys).pop(name, None)
+    gc.collect()
+    if workers() == 1:
         return
     try:
         torch.cuda.synchronize()

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from support.gpu_room import room, total
 
 from chunkwise.runner import load
 from chunkwise.runner.benching.case import Case, input_set
@@ -16,6 +17,13 @@ pytestmark = pytest.mark.gpu
 
 RUNS = 10
 WORKLOAD = "B1_T8192_H96_D128"
+
+
+@pytest.fixture(autouse=True)
+def alone():
+    """No other test of this size beside it; timings want the whole GPU, one process for all the tests."""
+    with room(total()):
+        yield
 
 
 def case_of(name, workload, backward=False):

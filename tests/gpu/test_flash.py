@@ -3,6 +3,7 @@
 import pytest
 import torch
 from support.attention import BARE, MASKS, nan_leaves_no_trace
+from support.gpu_room import room
 from support.ops import check, inputs, op
 
 pytestmark = pytest.mark.gpu
@@ -21,7 +22,8 @@ def verified(name="flash", io=torch.bfloat16, absent=BARE, params=None, **sizes)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_sizes_that_people_compare_on(shape):
     B, HQ, H, S, D = shape
-    verified(B=B, HQ=HQ, H=H, Sq=S, Sk=S, D=D, DV=D)
+    with room(24 * 2**30):
+        verified(B=B, HQ=HQ, H=H, Sq=S, Sk=S, D=D, DV=D)
 
 
 @pytest.mark.parametrize("io", [torch.bfloat16, torch.float16, torch.float32], ids=str)

@@ -2,7 +2,8 @@
 
 import pytest
 import torch
-from support.ops import OPS, PIPELINES, RAGGED, check, has_gradient_kernels, inputs, op
+from support.gpu_room import op_bytes, room
+from support.ops import OPS, PIPELINES, RAGGED, check, has_gradient_kernels, inputs, op, sizes_for
 
 from chunkwise.runner import load
 from chunkwise.runner.verification.generate import CASES
@@ -26,8 +27,9 @@ def verified(name, io, C=None, *, seqlens=None, case="typical", params=None, bac
 @pytest.mark.parametrize("io", [torch.bfloat16, torch.float32], ids=str)
 def test_workloads(name, workload, io):
     """Outputs and gradients; where memory is short, the truth of some heads at full length."""
-    verified(name, io, backward=has_gradient_kernels(name), **WORKLOADS[workload])
-    torch.cuda.empty_cache()
+    sizes, whole = WORKLOADS[workload], op(name).trainable_graph()
+    with room(op_bytes(whole, sizes_for(op(name), **sizes), io)):
+        verified(name, io, backward=has_gradient_kernels(name), **sizes)
 
 
 @pytest.mark.parametrize("io", [torch.bfloat16, torch.float16, torch.float32], ids=str)
@@ -76,8 +78,8 @@ def test_gradients(name):
 @pytest.mark.parametrize("name", ["gated_delta", "delta_rule", "qwen3_next_gdn"])
 def test_fused(name, workload, io):
     kernel = load(name, backend="triton", mode="chunk", fuse="delta_prescan,chunk_delta_o")
-    check(kernel, inputs(kernel, io, device="cuda", **WORKLOADS[workload]))
-    torch.cuda.empty_cache()
+    with room(op_bytes(kernel.whole, sizes_for(kernel, **WORKLOADS[workload]), io)):
+        check(kernel, inputs(kernel, io, device="cuda", **WORKLOADS[workload]))
 
 
 @pytest.mark.parametrize("scale", [1, 1.0, 0.999])

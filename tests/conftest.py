@@ -16,6 +16,7 @@ from support.gpu_room import SMALL, limit, workers
 
 def pytest_addoption(parser):
     parser.addoption("--require-gpu", action="store_true", help="fail at once without a GPU, in place of skipping")
+    parser.addoption("--log", metavar="FILE", help="every test's outcome as it comes, for a run that may be cut off")
 
 
 def pytest_configure(config):
@@ -23,6 +24,18 @@ def pytest_configure(config):
         raise pytest.UsageError("no GPU that PyTorch can use; `chunkwise doctor` says what there is")
     if workers() > 1 and torch.cuda.is_available():
         limit(SMALL)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Appended by the process that ran the test: lines of several do not mix."""
+    report = yield
+    log = item.config.getoption("log")
+    if log and (report.when == "call" or not report.passed):
+        why = [line for line in report.longreprtext.splitlines() if line.startswith("E ")] if report.failed else []
+        with open(log, "a") as file:
+            file.write("\n".join([f"{report.outcome} {report.duration:.1f} s {report.nodeid}", *why, ""]))
+    return report
 
 
 def pytest_report_header():

@@ -26,6 +26,10 @@ class SplitOp:
     def split(self, key, make) -> Graph:
         return self.graphs.get(key, lambda: split_graph(make(), self.op.stages, self.ranks, self.reach))
 
+    def fused(self, graph: Graph, sizes, device) -> Graph:
+        """Itself: what is cut between its stages runs them one by one."""
+        return graph
+
     def has_gradient(self, name: str, absent: frozenset[str] = frozenset()) -> bool:
         return self.op.has_gradient(name, absent)
 

@@ -60,10 +60,14 @@ def nan_filled(shape, dtype, device) -> torch.Tensor:
 
 def staged_values(subject: Subject, compute: torch.dtype, rounding=None) -> dict[str, torch.Tensor | None]:
     """Every value by the chain of references: exact in float64, also those that a fused stage keeps to itself; or those
-    of the graph that runs, as the rounding model has it."""
+    of the graph that runs, as the rounding model has it. What is rebuilt is what forward made, bit for bit."""
     values = {**subject.inputs, **subject.cotangents}
     graph = subject.graph if rounding else subject.written
     for node in graph.nodes.values():
+        original = graph.nodes.get(node.id.removesuffix(".rebuild"))
+        if node.phase == "rebuild" and original:
+            values.update({name: values[original.outputs[port]] for port, name in node.outputs.items()})
+            continue
         inputs = {port: values[name] if name else None for port, name in node.inputs.items()}
         outputs = stage_outputs(subject, node, inputs, compute, rounding)
         if rounding is not None:

@@ -106,6 +106,8 @@ def op_failure(subject: Subject, bad: Row) -> Diagnostic:
     message = f"{what} is the first out of budget: {bad.why}"
     if spec.definition is None:
         return Diagnostic(codes.OUT_OF_BUDGET, message)
+    if bad.verdict.over == OFF and bad.backend == subject.call.backend and subject.call.io != torch.float64:
+        return amplified(message, spec.definition.mark)  # else a row of the float64 references had been before it
     output = spec.outputs.get(name)
     notes = [Note("every stage alone is within its budget: the graph and the definition are two different ops")]
     notes += [Note(f"{name} comes from {output.source}", output.source_mark)] if output else []
@@ -114,6 +116,16 @@ def op_failure(subject: Subject, bad: Row) -> Diagnostic:
         "lines of the step in another order; `chunkwise show` lists the edges, and --axes T=1, then T=2, tells more"
     )
     return Diagnostic(codes.OUT_OF_BUDGET, message, spec.definition.mark, tuple(notes), help)
+
+
+def amplified(message: str, mark: Mark) -> Diagnostic:
+    """The references are the definition in float64, and not when they are rounded."""
+    note = Note("in float64 the graph and the definition are one op: what it is given makes it amplify any rounding")
+    help = (
+        "declare what the inputs are (where: 0..1), and give the keys of a delta rule the length 1 (unit_norm(K), or "
+        "the stage l2norm); a smaller --axes T=64 is amplified less"
+    )
+    return Diagnostic(codes.OUT_OF_BUDGET, message, mark, (note,), help)
 
 
 def wrong_vjp(subject: Subject) -> tuple[Node, str, float, float] | None:

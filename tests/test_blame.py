@@ -68,8 +68,8 @@ def found(tmp_path, monkeypatch):
     """The verification of the op with one part of its files replaced."""
     monkeypatch.chdir(tmp_path)
 
-    def run(old="", new="", io=torch.float32, **inputs):
-        files = {"silu.py": STAGE, "minus.py": MINUS, "op.yaml": PIPELINE}
+    def run(old="", new="", io=torch.float32, pipeline=PIPELINE, **inputs):
+        files = {"silu.py": STAGE, "minus.py": MINUS, "op.yaml": pipeline}
         assert not old or sum(text.count(old) for text in files.values()) == 1
         for name, text in files.items():
             Path(name).write_text(text.replace(old, new) if old else text)
@@ -159,6 +159,7 @@ def test_constants_in_float32_round_nothing(found):
 
 NO_TRUTH = {
     "nan": ("x * torch.sigmoid(x)", "(x * torch.sigmoid(x)).where(x < 3.9, float('nan'))", "itself gives nan or inf"),
+    "past float32": ("x * torch.sigmoid(x)", "x * torch.sigmoid(x) * 1e80", "e+80 here, past the 3.4e+38 of float32"),
     "random": ("x * torch.sigmoid(x)", "x * torch.sigmoid(x) * (1 + torch.rand(()))", "on the same inputs differ"),
     "a state of its own": (
         'return {"y": x * torch.sigmoid(x)}',
@@ -173,3 +174,24 @@ def test_a_reference_that_is_no_truth(found, old, new, help):
     text = render(found(old, new).failure)
     assert "stage act (silu), output y, is the first out of budget" in text and "\n  --> silu.py:13:5\n" in text
     assert help in text and "narrower" not in text
+
+
+AMPLIFYING = """\
+schema: pipeline/v1
+name: op
+inputs: {x: B T H K, z: B T H K}
+definition:
+  step:
+    - o = (silu(x) + 10000000) - (z + 10000000)
+stages:
+  act:  {use: silu, in: {x: x}}
+  diff: {use: minus, in: {a: act.y + 10000000, b: z + 10000000}}
+outputs: {o: diff.o}
+"""
+
+
+def test_an_op_that_amplifies_rounding(found):
+    """Its graph is not to blame: in float64 it is the definition."""
+    text = render(found(pipeline=AMPLIFYING).failure)
+    assert text.startswith("error[CW801]: the op's output o is the first out of budget: the references themselves")
+    assert "note: in float64 the graph and the definition are one op" in text and "swapped" not in text

@@ -174,6 +174,8 @@ def test_deciding_numbers():
     assert deciding(torch.ones(100)) == pytest.approx(100)
     assert deciding(torch.tensor([1.0] + [1e-4] * 99)) == pytest.approx(1, rel=1e-3)
     assert deciding(torch.zeros(7)) == 7
+    assert deciding(torch.zeros(0)) == 0
+    assert deciding(torch.full((5,), 1e100, dtype=torch.float64)) == pytest.approx(5)
 
 
 def test_noise_grows_with_sums_and_decay():

@@ -229,6 +229,14 @@ BLANK
 """.replace("BLANK", " ")
 
 
+def test_the_diff_of_an_absolute_path(tmp_path, capsys):
+    """Its names are those that `git apply --directory=/` takes: one slash each."""
+    path = tmp_path / "op.yaml"
+    path.write_text(FLOW)
+    assert main(["check", str(path), "--diff"]) == 2
+    assert f"--- a{path}\n+++ b{path}\n" in capsys.readouterr().out
+
+
 def test_a_misspelt_key_hides_no_other_error(folder, capsys):
     """Keys, wiring, expressions and units in one run, each at its place in the file as it is."""
     text = changed(

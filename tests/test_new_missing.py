@@ -18,7 +18,7 @@ from chunkwise.runner.definition.functions import FUNCTIONS
 from chunkwise.runner.expression import parse_expression
 from chunkwise.runner.loading.load_recurrence import parse_recurrence
 
-from .support.recurrences import BETA, G_K, SIZES, STATE, G, chunkwise, composed, here, shipped, text_of
+from .support.recurrences import BETA, G_K, PARAMS, SIZES, STATE, G, chunkwise, composed, here, shipped, text_of
 
 __all__ = ["chunkwise", "here"]
 
@@ -89,7 +89,37 @@ def test_an_input_that_does_not_say_what_it_is(chunkwise, inputs, place, message
     assert not Path("fresh_stages").exists()
 
 
+@pytest.mark.parametrize("declared", ["HV", '{shape: HV, where: ">= 0"}', '{shape: B T HV, where: "<= 1"}'])
+@pytest.mark.parametrize("stub", [(), ("--stub",)])
+def test_a_decay_that_is_no_factor(chunkwise, declared, stub):
+    """No stub helps: a number below 0 has no logarithm, and one above 1 none that a stage takes."""
+    text = text_of(f"  a: {declared}\n{STATE}", ["S = a * S + outer(k, v)", "o = scale * (q @ S)"])
+    Path("a.yaml").write_text(text)
+    code, _, err = chunkwise("new", "fresh", "--from", "a.yaml", *stub)
+    assert code == 1 and not Path("fresh_stages").exists()
+    assert (
+        err.strip()
+        == f"""\
+error[CW805]: S decays by a, and the input a is not declared as a factor of 0 to 1: no stage takes it so
+ --> a.yaml:8:3
+  |
+8 |   a: {declared}
+  |   ^
+help: declare it with where: 0..1"""
+    )
+
+
 MISSING = {
+    "a decay that is a factor": (
+        "  a: {shape: HV, where: 0..1}\n" + STATE, ["S = a * S + outer(k, v)", "o = scale * (q @ S)"],
+        ["no stage gives log(a)", "a [HV] io -> g [HV] f32 log_decay/ln/slope <= 0"],
+        ["fresh_decay"],
+    ),
+    "a matrix of each token": (
+        "  M: B T HV K K\n" + STATE, ["S = M @ S + outer(k, v)", "o = scale * (q @ S)"],
+        ["no stages carry the state S", "M [B T HV K K] io, k [B T H K] io, v [B T HV V] io"],
+        ["fresh_S", "fresh_o"],
+    ),
     "a decay that is no exponential": (
         "  a: B T HV K\n" + STATE, ["S = sigmoid(sum(a, axis=K)) * S + outer(k, v)", "o = scale * (q @ S)"],
         ["no stage gives log(sigmoid(sum(a, axis=K)))", "a [B T HV K] io -> g [B T HV] f32 log_decay/ln/token <= 0"],
@@ -158,6 +188,15 @@ def test_a_stub_runs_at_once(chunkwise, case):
     assert "next: chunkwise verify fresh.yaml --stages own" in out
     code, _, err = chunkwise("verify", "fresh.yaml", "--stages", "own", *SIZES, "--dtype", "fp64")
     assert code == 0, err
+
+
+def test_a_square_state(chunkwise):
+    """Both axes of the state have one name."""
+    text = text_of("  M: B T HV V V\n", ["S = M @ S + outer(v, v)", "o = v @ S"], state='"zeros(V, V)"', final=None)
+    Path("a.yaml").write_text(text.replace("  q: B T H K\n  k: B T H K\n", "").replace(PARAMS, ""))
+    code, out, err = chunkwise("new", "fresh", "--from", "a.yaml", "--stub")
+    assert code == 0, err
+    assert sorted(path.stem for path in Path("fresh_stages").glob("*.py")) == ["fresh_S", "fresh_o"]
 
 
 def test_two_states(chunkwise):

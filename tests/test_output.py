@@ -112,6 +112,8 @@ FOLDERS = {
     "its --out": (["run", "simple_gla", *SMALL, "--out", "mine"], "mine"),
     "out without one": (["check", "simple_gla"], "out"),
     "out where --out is a file": (["export", "simple_gla", "-o", "op.py"], "out"),
+    "out where new writes a file": (["new", "mine", "--from", "a.yaml", "-o", "mine.yaml"], "out"),
+    "out where new is told none": (["new", "mine", "--from", "a.yaml"], "out"),
     "out beside a dash": (["graph", "simple_gla", "--out", "-"], "out"),
 }
 
@@ -123,6 +125,7 @@ def test_where_a_traceback_goes(command, here, monkeypatch, argv, folder):
 
     for module in ("_subject", "check", "export", "graph"):
         monkeypatch.setattr(f"chunkwise.runner.commands.{module}.load", fail)
+    monkeypatch.setattr("chunkwise.runner.commands.new.read", fail)
     code, out, err = command(*argv)
     assert (code, out) == (4, "") and err.endswith(f"please report it with {folder}/traceback.txt\n\n")
     assert "on purpose" in (here / folder / "traceback.txt").read_text()

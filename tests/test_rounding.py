@@ -152,3 +152,13 @@ class TestRoundedResults:
         with RoundedResults(Stochastic(0)):
             torch.exp(x).sum().backward()
         torch.testing.assert_close(x.grad, torch.exp(x.detach()), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("mode", [lambda: RoundedDots(torch.float32), lambda: RoundedResults(Stochastic(0))])
+def test_a_product_of_zeros_has_a_gradient(mode):
+    """A state that starts from 0 is multiplied by a matrix before anything is written into it."""
+    matrix, state = torch.ones(3, 3, dtype=torch.float64, requires_grad=True), torch.zeros(3, 2, dtype=torch.float64)
+    with mode():
+        product = matrix @ state
+    product.sum().backward()
+    assert torch.equal(product, torch.zeros(3, 2, dtype=torch.float64)) and torch.equal(matrix.grad, 0 * matrix)

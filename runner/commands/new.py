@@ -30,7 +30,9 @@ HELP = "find the stages of a definition: write a pipeline file that is checked, 
 def arguments(parser) -> None:
     parser.add_argument("name", metavar="NAME", help="the new pipeline's name")
     parser.add_argument("--from", dest="source", required=True, metavar="FILE", help="inputs and definition, no stages")
-    parser.add_argument("-o", "--out", metavar="FILE", help="where to write it; NAME.yaml here by default")
+    parser.add_argument(
+        "-o", "--out", dest="file", metavar="FILE", help="where to write it; NAME.yaml here by default"
+    )
     parser.add_argument(
         "--stub", nargs="?", const="", metavar="DIR", help="write stages that are missing; to NAME_stages by default"
     )
@@ -39,7 +41,7 @@ def arguments(parser) -> None:
 
 
 def execute(args) -> Outcome:
-    out, progress = Path(args.out or f"{args.name}.yaml"), Progress()
+    out, progress = Path(args.file or f"{args.name}.yaml"), Progress()
     folder = None if args.stub is None else Path(args.stub or f"{args.name}_stages")
     refuse(args.name, out, args.force)
     spec = read(args.source, args.name)

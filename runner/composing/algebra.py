@@ -176,11 +176,12 @@ def one_sided(step: torch.Tensor, side: int) -> torch.Tensor | None:
 
 
 def decays(case: TinyCase) -> Iterator[tuple[Reading | None, torch.Tensor | None]]:
-    """No decay, then every direct value that may be one."""
+    """No decay, then every direct value that may be one: a scalar or a vector."""
     yield None, None
     seen = set()
     for reading, rows in case.known:
-        if reading.direct and not reading.recurrent and reading.text not in seen and bool((rows != 0).all()):
+        may_be = len(reading.axes) < 2 and reading.direct and not reading.recurrent and reading.text not in seen
+        if may_be and bool((rows != 0).all()):
             seen.add(reading.text)
             yield reading, rows
 

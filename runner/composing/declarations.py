@@ -18,12 +18,23 @@ def declaration_errors(found: NotComposed) -> list[Diagnostic]:
             entry = case.spec.inputs[node.id]
             unit = "log_decay/ln/token" if "T" in entry.shape else "log_decay/ln/slope"
             errors += wrong(entry, unit, "<= 0", f"{fact.state} decays by exp({node.id})")
+        if isinstance(node, Name) and node.id in case.spec.inputs and log:
+            errors += no_factor(case.spec.inputs[node.id], f"{fact.state} decays by {node.id}")
         initial = case.readings.original.states[fact.state].input
         if initial in case.spec.inputs:
             errors += wrong(
                 case.spec.inputs[initial], "state/sequence_start", None, f"{fact.state} starts from {initial}"
             )
     return errors
+
+
+def no_factor(entry: InputSpec, use: str) -> list[Diagnostic]:
+    """A decay that is an input itself has a logarithm of 0 or below only where it is a factor of at most 1."""
+    laws = [_laws.parse(written.value) for written in entry.where]
+    if all(any(each.implies(_laws.parse(bound)) for each in laws) for bound in (">= 0", "<= 1")):
+        return []
+    message = f"{use}, and the input {entry.name} is not declared as a factor of 0 to 1: no stage takes it so"
+    return [Diagnostic(codes.NO_STAGES, message, entry.mark, help="declare it with where: 0..1")]
 
 
 def wrong(entry: InputSpec, unit: str, law: str | None, use: str) -> list[Diagnostic]:

@@ -101,8 +101,8 @@ class Truths:
         lanes = [axis for axis in LANES if axis in names]
         if len(heads) > 1:
             return None
-        rest = [axis for axis in names if axis not in heads and axis not in lanes]
-        x = x.permute([names.index(axis) for axis in (*lanes, *heads, *rest)])
+        rest = [at for at, axis in enumerate(names) if axis not in heads and axis not in lanes]  # K K has both
+        x = x.permute([*(names.index(axis) for axis in (*lanes, *heads)), *rest])
         for at, axis in enumerate(("B", "T")):
             x = x if axis in names else x.unsqueeze(at)
         x = x if heads else x.unsqueeze(2)
@@ -128,7 +128,9 @@ class Truths:
         own, found = [axis for axis in map(str, value.axes) if axis not in ("B", "N", "NT") and axis not in HEADS], {}
         for name, x in states.items():
             axes = list(self.case.readings.state_axes[name])
-            if sorted(axes) == sorted(own) and len(set(axes)) == len(axes):
+            if axes == own:  # a square state too, whose axes have one name
+                found[name] = x
+            elif sorted(axes) == sorted(own) and len(set(axes)) == len(axes):
                 lead = x.dim() - len(axes)
                 found[name] = x.permute([*range(lead), *(lead + axes.index(axis) for axis in own)])
         return found

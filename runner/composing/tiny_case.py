@@ -36,8 +36,8 @@ Tensors = Mapping[str, torch.Tensor | None]
 
 @dataclass(frozen=True)
 class TinyCase:
-    """known: the readings that are scalars or vectors, with their values [B, T, heads, inner axes...]. entries, ends:
-    states by name, entering each token [B, T, heads, ...] and after the last [N, heads, ...]. outputs: as the
+    """known: the readings that are scalars, vectors or inputs, with their values [B, T, heads, inner axes...]. entries,
+    ends: states by name, entering each token [B, T, heads, ...] and after the last [N, heads, ...]. outputs: as the
     definition gives them. numbers: what a stage's param may be, by text."""
 
     spec: PipelineSpec
@@ -78,13 +78,18 @@ def tiny_case(spec: PipelineSpec, readings: Readings, outputs: Sequence[str], se
     states = readings.state_axes
     return TinyCase(
         small, readings, sizes, params, inputs, values,
-        known=[(each, found[each.id]) for each in readings.values if len(each.axes) < 2 and found[each.id] is not None],
+        known=[(each, found[each.id]) for each in readings.values if tells(each, small) and found[each.id] is not None],
         entries={name: found[entry(name)] for name in states},
         ends={name: found[f"#end {name}"] for name in states},
         outputs={name: found[name] for name in outputs},
         output_axes={name: axes_of(name, readings, sizes) for name in outputs},
         numbers=numbers_of(readings.constants, {**sizes, **params}),
     )  # fmt: skip
+
+
+def tells(reading: Reading, spec: PipelineSpec) -> bool:
+    """Matrices are no ports of chunked stages, but where the file itself has one of each token."""
+    return len(reading.axes) < 2 or (isinstance(reading.node, Name) and reading.node.id in spec.inputs)
 
 
 def evaluated(spec: PipelineSpec, readings: Readings, outputs, inputs: Tensors, sizes, params) -> dict:

@@ -52,6 +52,7 @@ def apply(text: str, edits: Iterable[Edit]) -> str:
 def diff(before: str, after: str, name: str) -> list[str]:
     """A unified diff as lines; line ends do not show."""
     old, new = lines_of(before), lines_of(after)
+    name = name.removeprefix("/")
     return list(unified_diff(old, new, f"a/{name}", f"b/{name}", lineterm=""))
 
 

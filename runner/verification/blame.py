@@ -10,6 +10,7 @@ from ..diagnostics import codes
 from ..diagnostics.errors import Diagnostic, Note
 from ..diagnostics.marks import Mark
 from ..graphs.graph import Node
+from ..planning.dtypes import port_dtype
 from ..stage_files.stage_source import StageSource
 from .budgets import ALONE, OFF, error_of, relative
 from .result import Row
@@ -65,10 +66,24 @@ def no_truth(subject: Subject, node: Node, bad: Row) -> str | None:
     finite = all(bool(x.isfinite().all()) for x in case.inputs.values() if x is not None)
     if finite and not bool(case.truth[bad.value].isfinite().all()):
         return "the float64 reference itself gives nan or inf here, from inputs that are all finite"
+    if (most := past_the_dtype(subject, node, bad.value, case.truth[bad.value])) is not None:
+        return (
+            f"the float64 reference itself reaches {most}: the op grows without bound on these inputs; declare what "
+            "they are (where: 0..1), and give the keys of a delta rule the length 1 (unit_norm(K), or the stage l2norm)"
+        )
     once, again = (stage_outputs(subject, node, case.inputs, torch.float64)[bad.value] for _ in range(2))
     if not torch.equal(once.nan_to_num(), again.nan_to_num()):
         return "two calls of it on the same inputs differ: a stage's results depend on its inputs alone"
     return None
+
+
+def past_the_dtype(subject: Subject, node: Node, port: str, truth: torch.Tensor) -> str | None:
+    """The largest number of a result, where the result's dtype has none so large."""
+    dtype = port_dtype(node.stage.contract.outputs[port].dtype, subject.call.io)
+    if not dtype.is_floating_point or not truth.numel():
+        return None
+    most, holds = truth.abs().max().item(), torch.finfo(dtype).max
+    return f"{most:.1e} here, past the {holds:.1e} of {str(dtype).removeprefix('torch.')}" if most > holds else None
 
 
 def vjp_failure(node: Node, port: str, off: float, limit: float) -> Diagnostic:
@@ -91,6 +106,8 @@ def op_failure(subject: Subject, bad: Row) -> Diagnostic:
     message = f"{what} is the first out of budget: {bad.why}"
     if spec.definition is None:
         return Diagnostic(codes.OUT_OF_BUDGET, message)
+    if bad.verdict.over == OFF and bad.backend == subject.call.backend and subject.call.io != torch.float64:
+        return amplified(message, spec.definition.mark)  # else a row of the float64 references had been before it
     output = spec.outputs.get(name)
     notes = [Note("every stage alone is within its budget: the graph and the definition are two different ops")]
     notes += [Note(f"{name} comes from {output.source}", output.source_mark)] if output else []
@@ -99,6 +116,16 @@ def op_failure(subject: Subject, bad: Row) -> Diagnostic:
         "lines of the step in another order; `chunkwise show` lists the edges, and --axes T=1, then T=2, tells more"
     )
     return Diagnostic(codes.OUT_OF_BUDGET, message, spec.definition.mark, tuple(notes), help)
+
+
+def amplified(message: str, mark: Mark) -> Diagnostic:
+    """The references are the definition in float64, and not when they are rounded."""
+    note = Note("in float64 the graph and the definition are one op: what it is given makes it amplify any rounding")
+    help = (
+        "declare what the inputs are (where: 0..1), and give the keys of a delta rule the length 1 (unit_norm(K), or "
+        "the stage l2norm); a smaller --axes T=64 is amplified less"
+    )
+    return Diagnostic(codes.OUT_OF_BUDGET, message, mark, (note,), help)
 
 
 def wrong_vjp(subject: Subject) -> tuple[Node, str, float, float] | None:

@@ -57,9 +57,12 @@ ALONE = "OTHER ALONE"
 def deciding(x: torch.Tensor) -> float:
     """How many numbers carry the norm of x: all of them when they are alike, one when one towers over the rest.
     A single draw of a rounding error says little about so few."""
-    squares = x.double().square()
-    fourth = squares.square().sum().item()
-    return squares.sum().item() ** 2 / fourth if fourth else float(x.numel())
+    x = x.double()
+    most = x.abs().max() if x.numel() else x.new_zeros(())
+    if not most:
+        return float(x.numel())
+    squares = (x / most).square()  # at most 1: the fourth power of a large number has no float64
+    return (squares.sum().square() / squares.square().sum()).item()
 
 
 def arithmetic_noise(io: torch.dtype, sizes: Mapping[str, int], gate_span: float) -> float:

@@ -17,7 +17,10 @@ LONGEST = 2**14
 def slipped(total: torch.Tensor, squares: torch.Tensor, terms: int, noise: torch.Tensor) -> torch.Tensor:
     """total with an error of that size: squares, the sum of the squared terms; noise, standard normal."""
     in_turn = terms if terms <= LONGEST else LONGEST + terms / LONGEST
-    return total + ROUNDOFF * in_turn**0.5 * (squares / 6 + total.square() / 9).sqrt() * noise
+    variance = squares / 6 + total.square() / 9
+    some = variance != 0  # the root has no slope at 0, where autograd would make nan of it
+    size = variance.where(some, 1).sqrt().where(some, 0)
+    return total + ROUNDOFF * in_turn**0.5 * size * noise
 
 
 def accumulated(total: torch.Tensor, terms: int, noise: torch.Tensor) -> torch.Tensor:

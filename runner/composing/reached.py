@@ -7,6 +7,7 @@ import torch
 from ..definition.types import HEADS
 from ..expression import Binary, Call, Name, Node, Number, Unary, names_in
 from ..expression.tree import children
+from .assigned_once import ambiguous
 from .feeding import Found
 from .matching import STATES, same
 from .readings import TRANSPARENT, Reading
@@ -26,7 +27,12 @@ class Reached:
         self.rows = {each.id: rows for each, rows in self.case.known}
         recurrent = {id(each.node) for each in readings.values if each.recurrent}
         lines = (*definition.let, *definition.step)
-        self.assigned = {each.target.id: each.value for each in lines if id(each.value) not in recurrent}
+        unclear = ambiguous(definition, self.case.spec.inputs)
+        self.assigned = {
+            each.target.id: each.value
+            for each in lines
+            if id(each.value) not in recurrent and each.target.id not in unclear
+        }
         self.found = [(each, search.truths.by_token(each.value, each.x)) for each in search.found]
 
     def value(self, node: Node, recurrent: bool = False) -> Found | None:

@@ -294,6 +294,13 @@ def test_a_name_that_stands_for_two_values(lines):
     assert list(found.spec.outputs) == ["o"]
 
 
+def test_lines_that_double_what_is_written_out():
+    """2 ** 40 parts: too much for an edge, and told soon."""
+    lines = ["a0 = silu(k)", *(f"a{at} = a{at - 1} * 1.5 + a{at - 1}" for at in range(1, 41))]
+    lines += ["S = exp(g) * S + outer(a40, v)", "o = q @ S"]
+    assert isinstance(composed(text_of(G, lines, "'zeros(K, V)'", final=None)), NotComposed)
+
+
 @pytest.mark.parametrize("line, error", [
     ("", "the definition gives nothing: its lines make states alone\n --> a.yaml:9:1\n  |\n9 | definition:\n  | "
          "^^^^^^^^^^\nhelp: a line gives an output of each token (o = q @ S), final a state after the last one (final: "

@@ -33,6 +33,7 @@ class Reached:
             for each in lines
             if id(each.value) not in recurrent and each.target.id not in unclear
         }
+        self.inputs: dict[int, list[str]] = {}
         self.found = [(each, search.truths.by_token(each.value, each.x)) for each in search.found]
 
     def value(self, node: Node, recurrent: bool = False) -> Found | None:
@@ -115,13 +116,15 @@ class Reached:
 
     def inputs_of(self, node: Node) -> list[str]:
         """The inputs of the file that a value is made of."""
-        found = {}
-        for name in sorted(names_in(node)):
-            if name in self.assigned:
-                found |= dict.fromkeys(self.inputs_of(self.assigned[name]))
-            elif name in self.case.values:
-                found[name] = None
-        return list(found)
+        if id(node) not in self.inputs:
+            found = {}
+            for name in sorted(names_in(node)):
+                if name in self.assigned:
+                    found |= dict.fromkeys(self.inputs_of(self.assigned[name]))
+                elif name in self.case.values:
+                    found[name] = None
+            self.inputs[id(node)] = list(found)
+        return self.inputs[id(node)]
 
 
 def by_token(found: Found) -> bool:

@@ -146,6 +146,8 @@ class Reader:
 
     def read(self, node: Node) -> None:
         """Mark a value that depends on no state, and what it is a product or an exponential of."""
+        if id(node) in self.direct:
+            return
         self.direct.add(id(node))
         if self.is_constant(node):
             return

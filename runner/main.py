@@ -85,7 +85,7 @@ def main(argv: list[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         outcome = INTERRUPTED
     except BaseException as error:  # an exit too: only a result ends a command
-        outcome = Outcome.of_errors([diagnosed(error, getattr(args, "out", "-"))])
+        outcome = Outcome.of_errors([diagnosed(error, folder_of(args))])
     interrupt.disarm()
     return shown(outcome, "--json" in argv)
 
@@ -136,17 +136,20 @@ def interpret_here(argv: list[str]) -> None:
         os.execve(sys.executable, [sys.executable, "-m", __package__, *argv], environment)
 
 
-def diagnosed(error: BaseException, out: str) -> Diagnostic:
-    """What is not a user's mistake: out of memory, or a fault of chunkwise, with its traceback in a file.
+def folder_of(args: argparse.Namespace | None) -> str:
+    """The folder that a command line names for files, ``out`` where it names none."""
+    out = getattr(args, "out", "-")
+    return "out" if out == "-" else out
 
-    out: the folder that the command line names for files; ``-`` is none.
-    """
+
+def diagnosed(error: BaseException, out: str) -> Diagnostic:
+    """What is not a user's mistake: out of memory, or a fault of chunkwise, with its traceback in a file in out."""
     if out_of_memory(error):
         first = str(error).splitlines()[0] if str(error) else "out of memory"
         return Diagnostic(
             codes.OUT_OF_MEMORY, first, help="take a smaller workload, or --axes with a smaller B, T or H"
         )
-    path = Path("out" if out == "-" else out) / "traceback.txt"
+    path = Path(out) / "traceback.txt"
     text = "".join(traceback.format_exception(error))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -130,6 +130,13 @@ CASES = {
         ("v: v, g: g}}", "v: v, g: chunk_local_cumsum_2.y}}"),
         ("h: scan.h, g: g}", "h: scan.h, g: chunk_local_cumsum_2.y}"),
     ),
+    "an edge that is an expression": (
+        changed(FLOW, ("v: v, g: g}}", "v: v, g: 2 * g}}")),
+        ("  # the scan", ENTRY.replace("x: g", "x: 2 * g") + "  # the scan"),
+        ("v: v, g: 2 * g}}", "v: v, g: chunk_local_cumsum.y}}"),
+        ("  # what comes", "  chunk_local_cumsum_2: {use: chunk_local_cumsum, in: {x: g}}\n  # what comes"),
+        ("h: scan.h, g: g}", "h: scan.h, g: chunk_local_cumsum_2.y}"),
+    ),
     "stages in braces on one line": (
         ON_ONE_LINE,
         ("{scan: {use", "{chunk_local_cumsum: {use: chunk_local_cumsum, in: {x: g}}, scan: {use"),

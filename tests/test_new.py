@@ -283,6 +283,46 @@ help: remove it"""
     )
 
 
+@pytest.mark.parametrize("lines", [
+    ["a = silu(k)", "S = exp(g) * S + outer(a, v)", "a = relu(q)", "o = a @ S", "o = scale * o"],
+    ["k = silu(k)", "q = relu(q)", "S = exp(g) * S + outer(k, v)", "o = scale * (q @ S)"],
+], ids=["a name again", "the name of an input"])  # fmt: skip
+def test_a_name_that_stands_for_two_values(lines):
+    """o is an output, though a line reads the o before it."""
+    found = composed(text_of(G, lines, "'zeros(K, V)'", final=None))
+    assert "{use: chunk_o,            in: {q: relu(q), k: silu(k), v: v," in found.text
+    assert list(found.spec.outputs) == ["o"]
+
+
+def test_lines_that_double_what_is_written_out():
+    """2 ** 40 parts: too much for an edge, and told soon."""
+    lines = ["a0 = silu(k)", *(f"a{at} = a{at - 1} * 1.5 + a{at - 1}" for at in range(1, 41))]
+    lines += ["S = exp(g) * S + outer(a40, v)", "o = q @ S"]
+    assert isinstance(composed(text_of(G, lines, "'zeros(K, V)'", final=None)), NotComposed)
+
+
+@pytest.mark.parametrize("line, error", [
+    ("", "the definition gives nothing: its lines make states alone\n --> a.yaml:9:1\n  |\n9 | definition:\n  | "
+         "^^^^^^^^^^\nhelp: a line gives an output of each token (o = q @ S), final a state after the last one (final: "
+         "{end: S})"),
+    ("k = silu(k)", "k is an input, and an output too\n  --> a.yaml:13:7\n   |\n13 |     - k = silu(k)\n   |       "
+                    "^^^^^^^^^^^\nhelp: give the line another name"),
+], ids=["none", "an input"])  # fmt: skip
+def test_outputs_that_a_definition_cannot_have(chunkwise, here, line, error):
+    lines = ["S = S + outer(scale * q @ outer(q, k), v)", *([line] if line else [])]
+    (here / "a.yaml").write_text(text_of("", lines, "'zeros(K, V)'", final=None))
+    code, _, err = chunkwise("new", "fresh", "--from", "a.yaml")
+    assert (code, err.strip()) == (2, f"error[CW404]: {error}")
+
+
+def test_a_fault_of_new_leaves_its_traceback_in_out(chunkwise, here, monkeypatch):
+    (here / "a.yaml").write_text(SIMPLE)
+    monkeypatch.setattr("chunkwise.runner.commands.new.compose", lambda *given: 1 / 0)
+    code, out, err = chunkwise("new", "fresh", "--from", "a.yaml", "-o", "b.yaml")
+    assert (code, out) == (4, "") and err.strip().endswith("please report it with out/traceback.txt")
+    assert "ZeroDivisionError" in (here / "out" / "traceback.txt").read_text()
+
+
 def test_a_definition_that_does_not_fit_is_an_error_at_its_place(chunkwise, here):
     (here / "a.yaml").write_text(SIMPLE.replace("q @ S", "S @ q"))
     code, _, err = chunkwise("new", "fresh", "--from", "a.yaml")

@@ -6,11 +6,13 @@ import pytest
 import torch
 
 from chunkwise.runner.composing.algebra import algebra
-from chunkwise.runner.composing.compose import Composed
+from chunkwise.runner.composing.compose import Composed, compose
 from chunkwise.runner.composing.edge_expression import as_edge_expression, edge_takes
+from chunkwise.runner.composing.missing import missing_stage
 from chunkwise.runner.composing.reached import Reached
 from chunkwise.runner.composing.readings import given_outputs, read_definition
 from chunkwise.runner.composing.search import LEVELS, Search
+from chunkwise.runner.composing.stub import stub_of
 from chunkwise.runner.composing.tiny_case import tiny_case
 from chunkwise.runner.composing.torch_text import Text, Writer
 from chunkwise.runner.definition import Line, evaluate, parse_definition, typecheck
@@ -304,6 +306,24 @@ def test_the_stage_that_is_written(chunkwise):
     assert Path("fresh_stages/fresh_k_norm_k_axis_K.py").read_text() == STUB
     code, _, err = chunkwise("new", "fresh", "--from", "a.yaml", "--stub", "-o", "other.yaml")
     assert code == 2 and "fresh_k_norm_k_axis_K.py is there already" in err and not Path("other.yaml").exists()
+
+
+@pytest.mark.parametrize("inputs, line, words", [
+    (G, "S = -exp(g) * S + outer(k, v)",
+     "g [B T HV] f32 log_decay/ln/token, k [B T H K] io, v [B T HV V] io -> "
+     "h [B NT HV K V] io state/chunk_entry, final_state [N HV K V] f32 state/sequence_end"),
+    ("  g: {shape: B T HV, where: 0..1}\n", "S = g * S + outer(k, v)",
+     "g [B T HV] io -> g_2 [B T HV] f32 log_decay/ln/token <= 0"),
+    ("  y: B T H K\n", "S = S + outer(k / norm(k, axis=K) + y, v)",
+     "k [B T H K] io, y [B T H K] io -> y_2 [B T H K] io"),
+    ("  h: B T H K\n", "S = tanh(S) + outer(k * h, v)",
+     "k [B T H K] io, h [B T H K] io, v [B T HV V] io -> "
+     "h_2 [B NT HV K V] io state/chunk_entry, final_state [N HV K V] f32 state/sequence_end"),
+], ids=["no logarithm", "an input called g", "an input called y", "an input called h"])  # fmt: skip
+def test_the_ports_of_a_stage_that_is_missing(inputs, line, words):
+    spec = parse_recurrence(text_of(inputs, [line, "o = scale * (q @ S)"], "'zeros(K, V)'"), "a.yaml")
+    found = compose(spec, shipped(), "found.yaml")
+    assert stub_of(missing_stage(found), "fresh", shipped()).contract_words == words
 
 
 CALLS = {

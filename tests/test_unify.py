@@ -686,6 +686,24 @@ help: a line of step gives a value of each token (final_state = ...), final give
     )
 
 
+def test_a_definition_that_gives_an_output_over_other_axes():
+    text = refused(("    - o = scale * (q @ S)", "    - o = scale * (S @ v)"), text=DEFINED)
+    assert (
+        text
+        == """\
+error[CW404]: the output o is [B T HV V], and the definition gives [B T HV K]
+  --> op.yaml:26:11
+   |
+26 | outputs: {o: out.o, final_state: scan.final_state}
+   |           ^
+note: o of the definition
+  --> op.yaml:17:7
+   |
+17 |     - o = scale * (S @ v)
+   |       ^^^^^^^^^^^^^^^^^^^"""
+    )
+
+
 def test_inputs_can_be_made_for_the_law_of_a_sum():
     law = _laws.parse("non_increasing(T in chunk)")
     x = _laws.sample(law, torch.randn(2, 50, 3, generator=torch.Generator().manual_seed(0)), ("B", "T", "HV"))

@@ -80,7 +80,7 @@ class Reference:
         first = [inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
         self.__signature__ = inspect.Signature([*first, *keywords])
 
-    def __call__(self, *, needs: frozenset[str], **given) -> dict[str, torch.Tensor]:
+    def __call__(self, /, *, needs: frozenset[str], **given) -> dict[str, torch.Tensor]:
         if self.stage.vjp:
             results = self.stage.vjp(**given, needs=needs)
         else:

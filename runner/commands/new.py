@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ..composing.assigned_once import assigned_once
 from ..composing.compose import Composed, NotComposed, compose
 from ..composing.declarations import declaration_errors
 from ..composing.missing import diagnostic, missing_stage
+from ..composing.readings import given_outputs
 from ..composing.stub import Stub, stub_of
 from ..composing.with_stubs import compose_with_stubs
 from ..diagnostics import codes
@@ -24,15 +26,14 @@ from ..verification.oracle import definition_errors, parsed
 from ._options import stage_folders
 
 NAME = "new"
+RENAME = "give the line another name"
 HELP = "find the stages of a definition: write a pipeline file that is checked, trainable and equal to it"
 
 
 def arguments(parser) -> None:
     parser.add_argument("name", metavar="NAME", help="the new pipeline's name")
     parser.add_argument("--from", dest="source", required=True, metavar="FILE", help="inputs and definition, no stages")
-    parser.add_argument(
-        "-o", "--out", dest="file", metavar="FILE", help="where to write it; NAME.yaml here by default"
-    )
+    parser.add_argument("-o", "--out", dest="file", metavar="FILE", help="where to write it; NAME.yaml here by default")
     parser.add_argument(
         "--stub", nargs="?", const="", metavar="DIR", help="write stages that are missing; to NAME_stages by default"
     )
@@ -89,7 +90,7 @@ def read(source: str, name: str) -> PipelineSpec:
         message = "stages are found for a definition token by token (step), and this one is over whole tensors (dense)"
         help = "write the stages by hand: `chunkwise list` names them"
         raise ChunkwiseError(Diagnostic(codes.DEFINITION, message, spec.definition.dense[0].mark, help=help))
-    if found := [*expression_errors(spec), *(definition_errors(spec) or unread_inputs(spec))]:
+    if found := [*expression_errors(spec), *(definition_errors(spec) or unread_inputs(spec) + output_errors(spec))]:
         raise ChunkwiseError(*by_place(found))
     return spec
 
@@ -102,6 +103,22 @@ def unread_inputs(spec: PipelineSpec) -> list[Diagnostic]:
         Diagnostic(codes.UNUSED_INPUT, f"the definition never reads the input {name}", each.mark, help="remove it")
         for name, each in spec.inputs.items()
         if name not in read
+    ]
+
+
+def output_errors(spec: PipelineSpec) -> list[Diagnostic]:
+    """A definition without outputs, and outputs that have the name of an input."""
+    definition = parsed(spec)
+    once = assigned_once(definition, spec.inputs)
+    given = given_outputs(once)
+    if not given:
+        message = "the definition gives nothing: its lines make states alone"
+        help = "a line gives an output of each token (o = q @ S), final a state after the last one (final: {end: S})"
+        return [Diagnostic(codes.DEFINITION, message, spec.definition.mark, help=help)]
+    return [
+        Diagnostic(codes.DEFINITION, f"{each.target.id} is an input, and an output too", each.line.where, help=RENAME)
+        for each, new in zip(definition.step, once.step)
+        if new.target.id in given and new.target.id != each.target.id
     ]
 
 

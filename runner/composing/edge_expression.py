@@ -13,6 +13,7 @@ from ...stages._contract import Port
 from ..definition.types import HEADS
 from ..diagnostics.errors import ChunkwiseError
 from ..expression import Call, Name, Node, walk
+from ..expression.parse import MAX_LENGTH
 from ..expression.tree import children
 from ..graphs.build_graph import term
 from ..graphs.graph import Value
@@ -37,30 +38,35 @@ def expression_leaves(reached: Reached, facts: Sequence[Algebra]) -> list[Leaf]:
             text = f"log({text})" if log and text else text
             if text and edge_takes(text, reached):
                 leaves[text] = leaf(text, decay_port(fact, reached.case), fact.decay_rows.log(), reached)
+    seen = set()
     for node in reached.read_by(names):
-        for each, text in said(node, reached):
+        for each, text in said(node, reached, seen):
             reading = reached.by_node[id(each)]
             port = Port(" ".join([*reached.lanes(each), *reading.axes]))
             leaves.setdefault(text, leaf(text, port, reached.rows[reading.id], reached))
     return list(leaves.values())
 
 
-def said(node: Node, reached: Reached) -> Iterator[tuple[Node, str]]:
-    """The parts of a value that no stage gives and an edge can say, the largest, and what products are made of."""
+def said(node: Node, reached: Reached, seen: set[int]) -> Iterator[tuple[Node, str]]:
+    """The parts of a value that no stage gives and an edge can say, the largest, and what products are made of.
+
+    seen: ids of nodes that were here; a line that many lines read is gone through once.
+    """
     reading = reached.by_node.get(id(node))
-    if reading is None or reached.value(node) is not None:
+    if id(node) in seen or reading is None or reached.value(node) is not None:
         return
+    seen.add(id(node))
     if isinstance(node, Name):
         if node.id in reached.assigned:
-            yield from said(reached.assigned[node.id], reached)
+            yield from said(reached.assigned[node.id], reached, seen)
         return
     text = as_edge_expression(node, reached)
-    takes = len(reading.axes) < 2 and edge_takes(text, reached)
+    takes = len(reading.axes) < 2 and text is not None and edge_takes(text, reached)
     if takes:
         yield node, text
     if not takes or transparent(node):
         for child in children(node):
-            yield from said(child, reached)
+            yield from said(child, reached, seen)
 
 
 def leaf(text: str, port: Port, rows: torch.Tensor, reached: Reached) -> Leaf:
@@ -83,7 +89,10 @@ def said_output(reached: Reached, name: str) -> Found | None:
     if not lines or not reached.needs_no_state(lines[-1].value):
         return None
     node = lines[-1].value
-    parts = pieces(node, reached)
+    try:
+        parts = pieces(node, reached)
+    except TooLong:
+        return None
     text = "".join(part if isinstance(part, str) else "stage.port" for part in parts)
     if not edge_takes(text, reached):
         return None
@@ -114,14 +123,23 @@ def replaced(node: Node, reached: Reached) -> Iterator[tuple[Node, str | Found]]
 
 
 def as_edge_expression(node: Node, reached: Reached) -> str | None:
-    """The text of a value over the file's inputs: names that lines assign are replaced by what they stand for."""
+    """The text of a value over the file's inputs: names that lines assign are replaced by what they stand for. None
+    where that is no expression, or too long for one."""
     reading = reached.by_node.get(id(node))
     if reading is None or isinstance(node, Name):
         return None
-    return plain(inlined(node, reached.by_node, reached.assigned))
+    try:
+        return plain(inlined(node, reached.by_node, reached.assigned))
+    except TooLong:
+        return None
+
+
+class TooLong(Exception):
+    """Written out, a value is longer than an expression may be: each line may double what the one before it holds."""
 
 
 def inlined(node: Node, by_node: Mapping, assigned: Mapping[str, Node]) -> str:
+    """Raises TooLong."""
     line = by_node[id(node)].line.text
     text, end = "", node.end
     for name in sorted((each for each in walk(node) if isinstance(each, Name)), key=lambda each: -each.start):
@@ -131,6 +149,8 @@ def inlined(node: Node, by_node: Mapping, assigned: Mapping[str, Node]) -> str:
             own = own if isinstance(inside, Name | Call) else f"({own})"
             text = f"{own}{line[name.end : end]}{text}"
             end = name.start
+            if len(text) > MAX_LENGTH:
+                raise TooLong
     return f"{line[node.start : end]}{text}"
 
 

@@ -13,6 +13,7 @@ from ..diagnostics.errors import Diagnostic, Note
 from ..diagnostics.marks import Mark
 from ..expression import Node
 from .algebra import Algebra, algebra, decay_port, exponent
+from .assigned_once import free_name
 from .compose import NotComposed
 from .feeding import Found
 from .matching import STATES
@@ -52,10 +53,12 @@ def missing_stage(found: NotComposed) -> Missing | None:
 
 def missing_decay(facts: tuple[Algebra, ...], reached: Reached) -> Missing | None:
     for each in facts:
-        if each.decay is not None and reached.log_of(each.decay_rows) is None:
+        if each.decay is None or bool((each.decay_rows <= 0).any()):  # such a one has no logarithm
+            continue
+        if reached.log_of(each.decay_rows) is None:
             node, log = exponent(each)
             text = each.decay.line.text[node.start : node.end]
-            outputs = {"g": decay_port(each, reached.case)}
+            outputs = {own_name("g", reached.case): decay_port(each, reached.case)}
             name = f"log({text})" if log else text
             return Missing("value", name, each.decay.mark, (), outputs, facts, reached, node, log)
     return None
@@ -76,8 +79,8 @@ def missing_state(facts: tuple[Algebra, ...], reached: Reached) -> Missing | Non
     heads = [case.head] if case.head else []
     for name in states:
         own, more = case.readings.state_axes[name], "" if len(states) == 1 else f"_{name}"
-        outputs[f"h{more}"] = Port(" ".join(["B", "NT", *heads, *own]), IO, unit=STATES[0])
-        outputs[f"final_state{more}"] = Port(" ".join(["N", *heads, *own]), F32, unit=STATES[1])
+        outputs[own_name(f"h{more}", case)] = Port(" ".join(["B", "NT", *heads, *own]), IO, unit=STATES[0])
+        outputs[own_name(f"final_state{more}", case)] = Port(" ".join(["N", *heads, *own]), F32, unit=STATES[1])
     line = next(each for each in reversed(definition.step) if each.target.id == states[0])
     text = " and ".join(states)
     return Missing("state", text, line.line.where, states, outputs, facts, reached)
@@ -85,7 +88,7 @@ def missing_state(facts: tuple[Algebra, ...], reached: Reached) -> Missing | Non
 
 def missing_value(value, facts: tuple[Algebra, ...], reached: Reached) -> Missing:
     port = Port(" ".join([*reached.lanes(value.node), *value.axes]))
-    return Missing("value", value.text, value.mark, (), {"y": port}, facts, reached, value.node)
+    return Missing("value", value.text, value.mark, (), {own_name("y", reached.case): port}, facts, reached, value.node)
 
 
 def missing_output(facts: tuple[Algebra, ...], reached: Reached) -> Missing | None:
@@ -100,11 +103,18 @@ def missing_output(facts: tuple[Algebra, ...], reached: Reached) -> Missing | No
         if (value := reached.unserved(names)) is not None:
             return missing_value(value, facts, reached)
         states = [state for state in case.readings.state_axes if state in names]
-        ports = {"h" if len(states) == 1 else f"h_{state}": (state, reached.state(state)) for state in states}
+        ports = {"h" if len(states) == 1 else f"h_{state}": state for state in states}
+        ports = {own_name(port, case): (state, reached.state(state)) for port, state in ports.items()}
         outputs = {name: Port(" ".join(case.output_axes[name]))}
         mark = line.line.where
         return Missing("output", name, mark, (name,), outputs, facts, reached, states=ports)
     return None
+
+
+def own_name(port: str, case: TinyCase) -> str:
+    """The name of a port of the stage; another one where an input of the file has it, which may be a port too."""
+    inputs = case.spec.inputs
+    return free_name(port, inputs) if port in inputs else port
 
 
 def diagnostic(found: NotComposed, missing: Missing | None, contract: str) -> Diagnostic:

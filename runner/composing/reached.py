@@ -7,6 +7,7 @@ import torch
 from ..definition.types import HEADS
 from ..expression import Binary, Call, Name, Node, Number, Unary, names_in
 from ..expression.tree import children
+from .assigned_once import ambiguous
 from .feeding import Found
 from .matching import STATES, same
 from .readings import TRANSPARENT, Reading
@@ -26,7 +27,13 @@ class Reached:
         self.rows = {each.id: rows for each, rows in self.case.known}
         recurrent = {id(each.node) for each in readings.values if each.recurrent}
         lines = (*definition.let, *definition.step)
-        self.assigned = {each.target.id: each.value for each in lines if id(each.value) not in recurrent}
+        unclear = ambiguous(definition, self.case.spec.inputs)
+        self.assigned = {
+            each.target.id: each.value
+            for each in lines
+            if id(each.value) not in recurrent and each.target.id not in unclear
+        }
+        self.inputs: dict[int, list[str]] = {}
         self.found = [(each, search.truths.by_token(each.value, each.x)) for each in search.found]
 
     def value(self, node: Node, recurrent: bool = False) -> Found | None:
@@ -109,13 +116,15 @@ class Reached:
 
     def inputs_of(self, node: Node) -> list[str]:
         """The inputs of the file that a value is made of."""
-        found = {}
-        for name in sorted(names_in(node)):
-            if name in self.assigned:
-                found |= dict.fromkeys(self.inputs_of(self.assigned[name]))
-            elif name in self.case.values:
-                found[name] = None
-        return list(found)
+        if id(node) not in self.inputs:
+            found = {}
+            for name in sorted(names_in(node)):
+                if name in self.assigned:
+                    found |= dict.fromkeys(self.inputs_of(self.assigned[name]))
+                elif name in self.case.values:
+                    found[name] = None
+            self.inputs[id(node)] = list(found)
+        return self.inputs[id(node)]
 
 
 def by_token(found: Found) -> bool:

@@ -16,6 +16,7 @@ from ..expression import Binary, Call, Name, Node, Number, Unary, names_in, walk
 from ..expression.tree import children
 from ..loading.spec import PipelineSpec
 from ..verification.oracle import defaults, parsed
+from .assigned_once import ambiguous, assigned_once
 
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=", "&", "|")
 TRANSPARENT = ("exp", "exp2", "log", "log2", "diag", "outer", "transpose")
@@ -46,9 +47,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class Readings:
-    """definition: the file's, with a line before each of its lines for every reading in it, and one per state for its
-    value before the step (``entry``). values: in the order of the text, inputs first met included. constants: texts
-    of its expressions over params and axes alone, and whether the recurrence reads them."""
+    """original: the file's, its names assigned once. definition: that, with a line before each of its lines for every
+    reading in it, and one per state for its value before the step (``entry``). values: in the order of the text, inputs
+    first met included. constants: texts of its expressions over params and axes alone, and whether the recurrence reads
+    them."""
 
     original: Definition
     definition: Definition
@@ -64,8 +66,8 @@ def entry(state: str) -> str:
 
 def read_definition(spec: PipelineSpec) -> Readings:
     """The readings of a definition that has no errors (see verification.oracle.definition_errors)."""
-    definition, constants = parsed(spec), {*spec.params, *axis_names(spec)}
-    reader = Reader(definition, constants)
+    definition, constants = assigned_once(parsed(spec), spec.inputs), {*spec.params, *axis_names(spec)}
+    reader = Reader(definition, constants, ambiguous(definition, spec.inputs))
     let, step = ([each for old in lines for each in reader.with_snapshots(old)] for lines in reader.lines)
     line = definition.step[0].line
     entries = [Assignment(Name(entry(name), 0, 0), Name(name, 0, 0), None, line) for name in definition.states]
@@ -87,10 +89,10 @@ def axis_names(spec: PipelineSpec) -> set[str]:
 
 
 class Reader:
-    """Walks the lines in order. assigned: name -> the tree of its last value, where that depends on no state."""
+    """Walks the lines in order. assigned: name -> the tree of its value, where it has one that depends on no state."""
 
-    def __init__(self, definition: Definition, constants: set[str]):
-        self.lines, self.constants = (definition.let, definition.step), constants
+    def __init__(self, definition: Definition, constants: set[str], ambiguous: set[str]):
+        self.lines, self.constants, self.ambiguous = (definition.let, definition.step), constants, ambiguous
         self.recurrent, self.assigned = set(definition.states), {}
         self.found: list[tuple[Node, Line, str | None, bool]] = []
         self.direct: set[int] = set()
@@ -109,8 +111,9 @@ class Reader:
             self.visit(value)
             self.recurrent.add(statement.target.id)
         else:
-            self.assigned[statement.target.id] = value
             self.recurrent.discard(statement.target.id)
+            if statement.target.id not in self.ambiguous:
+                self.assigned[statement.target.id] = value
         yield statement
 
     def is_constant(self, node: Node) -> bool:
@@ -143,6 +146,8 @@ class Reader:
 
     def read(self, node: Node) -> None:
         """Mark a value that depends on no state, and what it is a product or an exponential of."""
+        if id(node) in self.direct:
+            return
         self.direct.add(id(node))
         if self.is_constant(node):
             return
@@ -164,7 +169,10 @@ class Reader:
 
 
 def given_outputs(definition: Definition) -> list[str]:
-    """What a definition gives where the file names no outputs: values that no line reads, and final states."""
+    """What a definition gives where the file names no outputs: values that no line reads, and final states.
+
+    definition: each name assigned once.
+    """
     read = {name for each in (*definition.let, *definition.step) for name in names_in(each.value)}
     targets = dict.fromkeys(each.target.id for each in definition.step)
     return [name for name in targets if name not in read and name not in definition.states] + list(definition.finals)

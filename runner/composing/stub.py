@@ -59,7 +59,8 @@ def stage_name(missing: Missing, pipeline: str, taken: Sequence[str]) -> str:
     assigned = missing.reached.by_node.get(id(missing.node)) if missing.node is not None else None
     what = assigned.target if assigned and assigned.target else "_".join(missing.names) or missing.text
     if missing.kind == "value" and what == missing.text:
-        what = "decay" if "g" in missing.outputs else re.sub(r"\W+", "_", missing.text).strip("_")[:24].strip("_")
+        decay = any((port.unit or "").startswith("log_decay") for port in missing.outputs.values())
+        what = "decay" if decay else re.sub(r"\W+", "_", missing.text).strip("_")[:24].strip("_")
     name, number = f"{pipeline}_{what}"[:60], 2
     while name in taken:
         name, number = f"{pipeline}_{what}"[:60] + f"_{number}", number + 1

@@ -3,6 +3,7 @@
 import re
 
 from ..diagnostics.errors import Convert
+from ..loading.spec_text import scalar
 from ..loading.yaml_nodes import Entry, Map
 from .text_edits import Edit, Places
 
@@ -17,7 +18,7 @@ def entry_edit(places: Places, stages: Map, before: Entry, id: str, wanted: Conv
     start -= places.text[start - 1 : start] in ("'", '"')
     line_start = places.starts[before.key.mark.line - 1]
     lead = places.text[line_start:start]
-    in_braces = f"{id}: {{use: {wanted.use}, in: {{{wanted.takes}: {wanted.source}}}}}"
+    in_braces = f"{id}: {{use: {wanted.use}, in: {{{wanted.takes}: {scalar(wanted.source, flow=True)}}}}}"
     if is_flow(places, stages):
         after = ", " if lead.strip() else f",{places.line_end}{lead}"
         return Edit(start, start, in_braces + after)
@@ -38,7 +39,8 @@ def block_rows(beside: Map, lead: str, id: str, wanted: Convert) -> list[str]:
     """The entry over lines, indented as the keys beside it are."""
     first = next(iter(beside.entries.values())).key.mark
     step = " " * max(first.column - 1 - len(lead), 1)
-    return [f"{id}:", f"{step}use: {wanted.use}", f"{step}in:", f"{step}{step}{wanted.takes}: {wanted.source}"]
+    source = scalar(wanted.source, flow=False)
+    return [f"{id}:", f"{step}use: {wanted.use}", f"{step}in:", f"{step}{step}{wanted.takes}: {source}"]
 
 
 def first_comment(places: Places, line: int, lead: str) -> int:

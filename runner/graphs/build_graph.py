@@ -11,7 +11,7 @@ from ..loading.extend import seen_through
 from ..loading.spec import InputSpec, PipelineSpec, StageSpec
 from ..maps.formula import Formula
 from ..stage_files.stage_library import Stage
-from ..verification.oracle import definition_errors
+from ..verification.oracle import definition_errors, output_axes_errors
 from .graph import Graph, Node, Term, Value
 from .map_node import map_node_stage
 from .mutation import mutation_errors
@@ -52,6 +52,7 @@ def check_graphs(spec: PipelineSpec, stages: Mapping[str, Stage]) -> Graph:
     if not found:
         fixed = complete(graphs[0], {})
         found = size_errors(graphs[0], fixed) + known_parameters(graphs[0], fixed, {})[1]
+        found += output_axes_errors(graphs[0])
     if found:
         raise ChunkwiseError(*by_place(seen_through(spec.bases, found)))
     return graphs[0]

@@ -15,6 +15,7 @@ from ...stages._units import UNITS
 from ..diagnostics import codes
 from ..diagnostics.errors import Convert, Diagnostic, Note, Replace
 from ..loading.spec import StageSpec
+from ..loading.spec_text import scalar
 from ..stage_files.stage_checks import GLOBAL_AXES
 from ..stage_files.stage_library import Stage
 from .conversions import Conversion, conversions, in_place
@@ -148,15 +149,22 @@ def conversion(
     where that is the only one."""
     if not found:
         return None, None
-    if there := in_place(found, value.name, entries):
+    source = written_source(value, entries)
+    if there := in_place(found, source, entries):
         id, best = there
         right = f"{id}.{best.gives}"
-        return f"{id} ({best.stage.name}) converts it: read {right}", mark and Replace(mark, value.name, right)
+        return f"{id} ({best.stage.name}) converts it: read {right}", mark and Replace(mark, source, right)
     best = found[0]
-    name, edges = best.stage.name, f"{{{best.takes}: {value.name}}}"
+    name, edges = best.stage.name, f"{{{best.takes}: {scalar(source, flow=True)}}}"
     help = f"{name} converts it: add a stage {{use: {name}, in: {edges}}} and read its {best.gives}"
     only = mark is not None and len(found) == 1
-    return help, Convert(mark, value.name, name, best.takes, best.gives) if only else None
+    return help, Convert(mark, source, name, best.takes, best.gives) if only else None
+
+
+def written_source(value: Value, entries: Mapping[str, StageSpec]) -> str:
+    """What a file says to read a value: its name, or the expression that gives it."""
+    producer = entries.get(value.producer)
+    return producer.formula.text if producer and producer.formula else value.name
 
 
 def rename_axis(law: _laws.Law, axes: Mapping[str, Term]) -> _laws.Law:

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 import torch
 
 from ..definition import Definition, DefinitionError, Line, Problem, evaluate, parse_definition, typecheck
+from ..definition.check import Types
 from ..definition.lower import Lowering, lower
+from ..definition.types import HEADS
 from ..diagnostics import codes
-from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..diagnostics.errors import ChunkwiseError, Diagnostic, Note
 from ..diagnostics.marks import Mark
 from ..graphs.graph import Graph
 from ..graphs.sizes import shape
@@ -90,15 +92,20 @@ def defaults(spec: PipelineSpec) -> dict[str, float]:
     return {name: float(entry.default.value) for name, entry in spec.inputs.items() if entry.default is not None}
 
 
+def types_of(spec: PipelineSpec, definition: Definition) -> Types:
+    """Raises DefinitionError."""
+    optional = [name for name, entry in spec.inputs.items() if entry.optional]
+    axes, params = tuple(spec.axes), tuple(spec.params)
+    return typecheck(definition, per_sequence_axes(spec), axes, params, optional, tuple(defaults(spec)))
+
+
 def definition_errors(spec: PipelineSpec) -> list[Diagnostic]:
     """What does not fit in the definition: syntax, names, shapes, outputs that it does not give."""
     if spec.definition is None:
         return []
     try:
         definition = parsed(spec)
-        optional = [name for name, entry in spec.inputs.items() if entry.optional]
-        axes, params = tuple(spec.axes), tuple(spec.params)
-        typecheck(definition, per_sequence_axes(spec), axes, params, optional, tuple(defaults(spec)))
+        types_of(spec, definition)
     except ChunkwiseError as error:
         return list(error.diagnostics)
     except DefinitionError as error:
@@ -116,6 +123,41 @@ def definition_errors(spec: PipelineSpec) -> list[Diagnostic]:
         for name, output in spec.outputs.items()
         if name not in given
     ]
+
+
+def output_axes_errors(graph: Graph) -> list[Diagnostic]:
+    """Outputs whose axes are not those that a step gives them. graph: with everything present."""
+    spec = graph.spec
+    if spec.definition is None or spec.definition.dense:
+        return []
+    definition, declared = parsed(spec), per_sequence_axes(spec)
+    types = types_of(spec, definition)
+    known = {axis for axes in declared.values() for axis in axes}
+    head, found = [axis for axis in HEADS if axis in known][:1], []
+    for name, source in graph.outputs.items():
+        if source is None:
+            continue
+        own = graph.values[source].axes
+        if name in definition.finals:
+            lanes, inner, line = own[:1], types.finals[name], definition.finals[name].line
+        else:
+            line = next(each.line for each in reversed(definition.step) if each.target.id == name)
+            lanes, inner = (("B", "T") if "T" in known else own[:1]), types.values[name]
+        right = (*lanes, *head, *inner)
+        if [sized(spec, axis) for axis in own] != [sized(spec, axis) for axis in right]:
+            message = f"the output {name} is [{words(own)}], and the definition gives [{words(right)}]"
+            note = Note(f"{name} of the definition", line.where)
+            found.append(Diagnostic(codes.DEFINITION, message, spec.outputs[name].mark, (note,)))
+    return found
+
+
+def sized(spec: PipelineSpec, axis: str | int) -> str:
+    """An axis by its size where the file fixes it, else by its name."""
+    return str(spec.axes[axis].value if axis in spec.axes else axis)
+
+
+def words(axes) -> str:
+    return " ".join(map(str, axes))
 
 
 def dense_errors(spec: PipelineSpec, definition: Definition) -> list[Diagnostic]:

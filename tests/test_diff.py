@@ -257,7 +257,7 @@ def test_a_stage_that_is_gone_and_a_new_one_of_its_name(here, capsys):
     two = changed(
         ("stages:", "stages:\n  norm: {use: l2norm, in: {x: q}}\n  knorm: {use: l2norm, in: {x: k}}"),
         ("{q: q, k: k", "{q: norm.y, k: knorm.y"),
-        ("  g: {", "  old: B T H K\n  g: {"),
+        ("  g: {", "  old: B T HV K\n  g: {"),
         ("outputs: {", "outputs: {b: old, "),
         (line, f"    - b = old\n{line}"),
         name="two",

@@ -1,5 +1,7 @@
 """Fused stages in pipelines: what they stand for, where they are refused, and that nothing else changes."""
 
+import gc
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -53,6 +55,18 @@ def test_gradients_are_those_of_the_plain_stages():
         found.append([out.o.detach(), out.final_state.detach(), *(x.grad for x in leaves.values())])
     for one, two in zip(*found):
         torch.testing.assert_close(two, one, rtol=1e-9, atol=1e-9)
+
+
+def test_a_graph_that_was_asked_about_keeps_its_id():
+    """Else another one could be taken for it; here nothing is replaced, and only the refusal is noted."""
+    an_op = load("gated_delta", fuse="chunk_delta_o")
+    sizes = {**an_op.bind(inputs(an_op, **SIZES)).sizes, "K": 300}
+    graph = replace(an_op.whole)
+    alive = weakref.ref(graph)
+    an_op.fused(graph, sizes, torch.device("cpu"))
+    del graph
+    gc.collect()
+    assert alive() is not None
 
 
 def test_auto_takes_what_was_timed_faster_on_this_device():

@@ -7,6 +7,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 
 from ..diagnostics.marks import Mark
+from ..rewriting.fusion import NONE
 
 
 def fingerprint(op) -> str:
@@ -15,7 +16,7 @@ def fingerprint(op) -> str:
     used = {entry.use: op.stages[entry.use] for entry in op.spec.stages.values() if not entry.formula}
     if op.mode == "recurrent":
         used |= {name: stage for name, stage in op.stages.items() if stage.pattern}
-    if op.fuse != "none":
+    if op.fuse != NONE:
         used |= {name: stage for name, stage in op.stages.items() if stage.fuses}
     stages = [[name, stage.reference.__module__, Path(stage.file).read_text()] for name, stage in sorted(used.items())]
     text = json.dumps([plain(op.spec), stages, op.backend, op.memory_budget is None, op.mode, op.fuse])

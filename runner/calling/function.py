@@ -23,7 +23,7 @@ from ..loading.variants import until, with_axes, with_given
 from ..planning.execute import execute, readable
 from ..planning.plan import Plan, make_plan, resolve_backend
 from ..planning.sequences import Packing, read_packing, seqs_of
-from ..rewriting.fusion import check_fuse, fused_graph, fusions
+from ..rewriting.fusion import NONE, check_fuse, fused_graph, fusions
 from ..rewriting.recurrent import check_mode, goes_by_token, no_recurrent_form, recurrent_graph
 from ..stage_files.stage_library import find_stages
 from .autograd import differentiable, needs_autograd
@@ -44,7 +44,7 @@ def load(
     stages: Sequence[str | Path] = (),
     memory_budget: int | None = None,
     mode: str = "auto",
-    fuse: str = "none",
+    fuse: str = NONE,
 ) -> "Op":
     """The op that a pipeline file describes.
 
@@ -69,7 +69,7 @@ class Op:
 
     def __init__(
         self, spec, stages, backend: str = "auto", memory_budget: int | None = None, mode: str = "auto",
-        fuse: str = "none",
+        fuse: str = NONE,
     ):  # fmt: skip
         self.spec, self.stages, self.backend, self.memory_budget = spec, stages, backend, memory_budget
         self.mode, self.fuse = mode, fuse
@@ -166,11 +166,15 @@ class Op:
 
     def fused(self, graph: Graph, sizes: Mapping[str, int], device: torch.device) -> Graph:
         """The graph with what this op's fusions can do in one kernel of these sizes."""
-        allowed = fusions(self.fuse, self.stages, device)
-        if not allowed:
+        if self.fuse == NONE:
             return graph
+
+        def make():
+            allowed = fusions(self.fuse, self.stages, device)
+            return graph, fused_graph(graph, allowed, self.stages, sizes, device)
+
         key = ("fused", id(graph), tuple(sizes.items()), device)
-        return self.graphs.get(key, lambda: fused_graph(graph, allowed, self.stages, sizes, device))
+        return self.graphs.get(key, make)[1]  # beside the graph itself, which keeps its id from being another's
 
     def for_length(self, longest: int | None) -> "Op":
         """The op with the chunk length for its longest sequence, where the file lets it follow; it never depends on the

@@ -83,7 +83,9 @@ def test_what_is_said_of_a_run_with_its_gradients():
     assert records[END_TO_END, FIRST_CALL].timing.median_ms >= whole.timing.median_ms
     kernels = [kernel for each in records.values() for kernel in each.kernels]
     assert all(kernel.registers > 0 and kernel.spills >= 0 and 0 < kernel.occupancy_pct <= 100 for kernel in kernels)
-    assert {"wgmma", "none"} & {kernel.matrix for kernel in kernels}
+    matrix = {kernel.matrix for kernel in kernels}
+    assert "none" in matrix and len(matrix) > 1
+    assert "wgmma" in matrix or torch.cuda.get_device_capability()[0] != 9
     assert {each.limits.bound_by for each in records.values() if each.limits} <= {"memory", "compute", "latency"}
     assert machine.facts["driver"] and machine.facts["ptxas"] and machine.facts["sm_clock_max_mhz"]
 

@@ -35,6 +35,7 @@ from .staged import (
     Subject,
     as_ports,
     cleared,
+    decaying_chunks,
     gate_span,
     models,
     result_values,
@@ -83,10 +84,11 @@ def verify(
             progress(f"verify {step.node.id}")
             rows += check_stage(subject, plan, step, exact, noise)
     staged = {name: exact[value] for name, value in result_values(subject).items()}
+    few = few_roundings(call, decaying_chunks(subject.graph, exact, call.sizes.get("C", 1)))
     del exact
     progress("verify the op")
     truth, held = truth_of(subject), comparable(subject, expected or {}, cotangents or {})
-    rows += check_op(subject, whole, heads, noise, staged, truth, held, made_by)
+    rows += check_op(subject, whole, heads, noise, few, staged, truth, held, made_by)
     lengths, found = call.packing.on_host() if call.packing else None, failure(subject, rows)
     blamed = attribute_errors(subject, truth.results, progress) if attribute else ()
     return Verification(
@@ -194,6 +196,7 @@ def check_op(
     whole: Subject,
     heads,
     noise: float,
+    few: bool,
     staged: Mapping,
     right: "Truth",
     expected: Mapping,
@@ -213,7 +216,7 @@ def check_op(
         values = staged_values(subject, torch.float32, rounding)
         return {name: values[names[name]] for name in truth}
 
-    model = models(chain, truth, few_roundings=few_roundings(call))
+    model = models(chain, truth, few_roundings=few)
 
     def judged(id, name, backend, against, got, right):
         value, summed = names[name], partial(gradient_terms, subject, names[name], terms.get(name))
@@ -236,13 +239,14 @@ def gradient_terms(subject: Subject, value: str, by_token: torch.Tensor | None) 
     return max(found, key=torch.norm) if found else torch.zeros(())
 
 
-def few_roundings(call: Call) -> bool:
-    """In float32 one slip of a chunk sum moves every row, and a state's every number, that decays by it: where chunks
-    or states are few, one draw says little. Attention has neither: its rounding is spread over rows."""
+def few_roundings(call: Call, decays: float) -> bool:
+    """In float32 one slip of a chunk sum moves every row, and a state's every number, that decays by it: where chunks,
+    those with a decay of their own, or states are few, one draw says little. Attention has none of them: its rounding
+    is spread over rows."""
     definition = call.graph.spec.definition
     if definition is not None and definition.dense:
         return False
-    chunks = math.prod(call.sizes.get(axis, 1) for axis in ("B", "NT", "HV"))
+    chunks = min(decays, math.prod(call.sizes.get(axis, 1) for axis in ("B", "NT", "HV")))
     states = math.prod(call.sizes.get(axis, 1) for axis in ("N", "HV"))
     return model_dtype(call.io) == torch.float32 and (chunks < FEW or states < FEW // 2)
 

@@ -6,7 +6,6 @@ against its float64 reference, a vjp against float64 autograd of the reference; 
 full of nan before a kernel writes them, and so are the rows past the last sequence of everything that comes in.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -240,14 +239,16 @@ def gradient_terms(subject: Subject, value: str, by_token: torch.Tensor | None) 
 
 
 def few_roundings(call: Call, decays: float) -> bool:
-    """In float32 one slip of a chunk sum moves every row, and a state's every number, that decays by it: where chunks,
-    those with a decay of their own, or states are few, one draw says little. Attention has none of them: its rounding
-    is spread over rows."""
+    """In float32 one slip of a chunk sum moves every row, and a state's every number, that decays by it: where chunks
+    (tokens, where there are none), those with a decay of their own, or states are few, one draw says little. Attention
+    has none of them: its rounding is spread over rows."""
     definition = call.graph.spec.definition
     if definition is not None and definition.dense:
         return False
-    chunks = min(decays, math.prod(call.sizes.get(axis, 1) for axis in ("B", "NT", "HV")))
-    states = math.prod(call.sizes.get(axis, 1) for axis in ("N", "HV"))
+    sizes = call.sizes
+    heads = sizes.get("HV", 1)
+    chunks = min(decays, sizes.get("B", 1) * heads * sizes.get("NT", sizes.get("T", 1)))
+    states = sizes.get("N", 1) * heads
     return model_dtype(call.io) == torch.float32 and (chunks < FEW or states < FEW // 2)
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from chunkwise.runner.composing.compose import Composed, NotComposed
+from chunkwise.runner.composing.confirm import LIMIT, difference
 from chunkwise.runner.loading.load_spec import read_spec
 from chunkwise.runner.loading.pipelines import find_pipeline
 from chunkwise.runner.loading.spec_text import spec_text
@@ -150,6 +151,13 @@ def reference(q, k, v, *, C, scale):
     A[..., 9:, :] = 0
     return {"o": scale * torch.einsum("bhij,bjhv->bihv", A, v)}
 '''
+
+
+def test_a_gradient_that_is_zero_is_held_against_numbers_around_one():
+    """Of one that cancels there is only what float64 rounds off, and that is another in every order."""
+    assert difference(torch.tensor([1e-17, 0.0]), torch.tensor([0.0, -1e-17])) <= 1e-10
+    assert difference(torch.tensor([1e-9]), torch.tensor([0.0])) > LIMIT
+    assert difference(torch.tensor([1.0]), torch.tensor([2.0])) == 0.5
 
 
 def test_what_is_right_on_the_tiny_case_alone_is_refused(here):

@@ -323,6 +323,22 @@ def test_outputs_that_a_definition_cannot_have(chunkwise, here, line, error):
     assert (code, err.strip()) == (2, f"error[CW404]: {error}")
 
 
+def test_a_state_that_no_line_writes(chunkwise, here):
+    (here / "a.yaml").write_text(text_of(STATE, ["o = scale * ((q + k) @ S) + v"], final=None))
+    code, _, err = chunkwise("new", "fresh", "--from", "a.yaml")
+    assert code == 2
+    assert (
+        err.strip()
+        == """\
+error[CW404]: no line writes the state S
+  --> a.yaml:11:14
+   |
+11 |   state: {S: initial_state}
+   |              ^^^^^^^^^^^^^
+help: a line of step gives the next state (S = S + outer(k, v)); what stays as it is is an input"""
+    )
+
+
 def test_a_fault_of_new_leaves_its_traceback_in_out(chunkwise, here, monkeypatch):
     (here / "a.yaml").write_text(SIMPLE)
     monkeypatch.setattr("chunkwise.runner.commands.new.compose", lambda *given: 1 / 0)

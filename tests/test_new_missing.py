@@ -20,7 +20,7 @@ from chunkwise.runner.definition.functions import FUNCTIONS
 from chunkwise.runner.expression import parse_expression
 from chunkwise.runner.loading.load_recurrence import parse_recurrence
 
-from .support.recurrences import BETA, G_K, PARAMS, SIZES, STATE, G, chunkwise, composed, here, shipped, text_of
+from .support.recurrences import BETA, G_K, HEAD, PARAMS, SIZES, STATE, G, chunkwise, composed, here, shipped, text_of
 
 __all__ = ["chunkwise", "here"]
 
@@ -210,6 +210,35 @@ def test_two_states(chunkwise):
     assert code == 0, err
     assert sorted(path.stem for path in Path("fresh_stages").glob("*.py")) == ["fresh_o", "fresh_z"]
     assert "h_S [B NT HV K V] io state/chunk_entry, h_z [B NT HV K] io state/chunk_entry -> o" in out
+
+
+def test_a_state_whose_sizes_no_value_gives(chunkwise):
+    """A count of tokens, which reads nothing: inputs of the file tell the stage how many tokens, heads and channels."""
+    lines = ["S = S + outer(k, v)", "n = n + 1", "o = q @ S"]
+    text = text_of("", lines, state='"zeros(K, V)", n: zeros(K)', final="{end: S, count: n}").replace(PARAMS, "")
+    Path("a.yaml").write_text(text)
+    code, out, err = chunkwise("new", "fresh", "--from", "a.yaml", "--stub")
+    assert code == 0, err
+    assert "q [B T H K] io, v [B T HV V] io -> h [B NT HV K] io state/chunk_entry" in out
+    assert "verified in float64: 3 outputs and 3 gradients" in out
+    assert '"v": Port("B T HV V", doc="for its sizes alone")' in Path("fresh_stages/fresh_n.py").read_text()
+
+
+@pytest.mark.parametrize("inputs, lines, place, message, help", [
+    (HEAD, ["S = S + outer(k, v)", "o = (q - q + k) @ S"], "5:3",
+     "error[CW229]: no output depends on the input q, though a line reads it",
+     "remove it, and what the lines make of it"),
+    (HEAD.replace("  q: B T H K\n  k: B T H K\n", ""), ["S = S + outer(v, v)", "o = v"], "10:7",
+     "error[CW805]: the output o is the input v as it came: there is nothing for a stage to do",
+     "a definition gives what it computes"),
+], ids=["an input", "an output"])  # fmt: skip
+def test_what_has_no_effect(chunkwise, inputs, lines, place, message, help):
+    text = text_of("", lines, state="'zeros(V, V)'", final=None).replace(HEAD, inputs).replace(PARAMS, "")
+    Path("a.yaml").write_text(text.replace("V, V", "K, V") if inputs == HEAD else text)
+    code, _, err = chunkwise("new", "fresh", "--from", "a.yaml")
+    first, where, *_ = err.strip().split("\n")
+    assert (code, first, where.strip()) == (1, message, f"--> a.yaml:{place}")
+    assert err.strip().endswith(f"help: {help}")
 
 
 def reached_by_stages(text):

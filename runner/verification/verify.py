@@ -216,7 +216,9 @@ def check_op(
     model = models(chain, truth, few_roundings=few_roundings(call))
 
     summed = {
-        name: partial(gradient_terms, subject, names[name], terms.get(name)) for name in truth if name not in call.wanted
+        name: partial(gradient_terms, subject, names[name], terms.get(name))
+        for name in truth
+        if name not in call.wanted
     }
 
     def judged(id, name, backend, against, got, right):

@@ -84,6 +84,10 @@ REWRITES = {
         "", ["l2norm", "chunk_h", "chunk_o"],
         ["kn = k * (sum(k * k, axis=K) + 1e-6) ** -0.5", "S = S + outer(kn, v)", "o = scale * (q @ S)"],
     ),
+    "a 1 in a feature, and none in front of what is read": (
+        BETA, [*["elu(k) + 1"] * 4, *DELTA[1:]],
+        ["S = S + outer(elu(k) + 1, beta * (v - (elu(k) + 1) @ S))", "o = q @ S"],
+    ),
     "a sigmoid as a fraction": (
         "  b: B T HV\n", ["sigmoid", *DELTA[1:]],
         ["w = 1 / (1 + exp(-b))", "S = S + w * outer(k, v - k @ S)", "o = scale * (q @ S)"],
@@ -221,6 +225,18 @@ def test_a_name_a_chunk_length_and_outputs_are_put_where_they_belong(chunkwise, 
     written = Path("b.yaml").read_text()
     assert written.startswith("schema: pipeline/v1\nname: fresh\naxes: {C: 64}\ninputs:\n")
     assert written.endswith("\noutputs: {o: chunk_o.o}\n") and "nothing.yet" not in written
+
+
+def test_keys_of_any_length_in_a_delta_rule(chunkwise, here):
+    """It is written, and what may go wrong with it is told at the line of the input."""
+    lines = ["S = S + outer(k, beta * (v - k @ S))", "o = scale * (q @ S)"]
+    (here / "a.yaml").write_text(text_of(BETA, lines, "'zeros(K, V)'", final=None))
+    code, out, err = chunkwise("new", "fresh", "--from", "a.yaml")
+    assert code == 0 and out.startswith("wrote fresh.yaml: 5 stages")
+    first, place, *_, help = err.strip().split("\n")
+    message = "nothing says that the keys k are at most 1 long: past sqrt(2 / beta) the delta rule diverges"
+    assert (first, place.strip()) == (f"warning[CW244]: {message}", "--> fresh.yaml:6:3")
+    assert help.startswith("help: make them so by the stage l2norm (in the definition k / sqrt(sum(k * k, axis=K) + 1e-6))")
 
 
 def test_a_file_that_is_there_is_kept(chunkwise, here):

@@ -59,7 +59,7 @@ def execute(args) -> Outcome:
         refuse_file(path, args.force)
     for path, text in files.items():
         write_file(path, text, folder=True)
-    return Outcome(document(found, files, stubs), [words(found, out, folder, stubs)])
+    return Outcome(document(found, files, stubs), [words(found, out, folder, stubs)], warnings=found.warnings)
 
 
 def not_found(spec: PipelineSpec, found: NotComposed, args) -> Outcome:

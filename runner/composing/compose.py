@@ -7,7 +7,9 @@ from itertools import islice, product
 import torch
 
 from ..definition.evaluate import threads_for
-from ..diagnostics.errors import ChunkwiseError
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..graphs.build_graph import check_graphs
+from ..graphs.check_warnings import long_keys
 from ..loading.load_spec import parse_spec
 from ..loading.spec import PipelineSpec
 from ..stage_files.stage_library import Stage
@@ -28,7 +30,8 @@ MOST_GRAPHS = 12
 
 @dataclass(frozen=True)
 class Composed:
-    """A pipeline that is its definition. text: the file. without_gradient: inputs that no stage has a gradient for."""
+    """A pipeline that is its definition. text: the file. without_gradient: inputs that no stage has a gradient for.
+    warnings: what may make it diverge all the same."""
 
     text: str
     spec: PipelineSpec
@@ -36,6 +39,7 @@ class Composed:
     level: str
     tried: int
     without_gradient: tuple[str, ...]
+    warnings: tuple[Diagnostic, ...]
 
 
 @dataclass(frozen=True)
@@ -117,5 +121,5 @@ def held_against(
         return f"{first.message}: {first.label}" if first.label else first.message
     if confirmation.why:
         return confirmation.why
-    missing = tuple(gradients_missing(written, confirmation))
-    return Composed(text, written, confirmation, search.level.name, search.steps, missing)
+    missing, warnings = gradients_missing(written, confirmation), long_keys(check_graphs(written, stages))
+    return Composed(text, written, confirmation, search.level.name, search.steps, tuple(missing), tuple(warnings))

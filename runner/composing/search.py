@@ -22,7 +22,7 @@ from ..planning.references import run_reference
 from ..stage_files.stage_library import Stage
 from .feeding import Found, Step, in_chunks, ways_to_feed
 from .matching import STATES, Truths, same
-from .tiny_case import TinyCase
+from .tiny_case import UNSAID, TinyCase
 
 MOST_STEPS = 20_000
 """Stages that are run on the tiny case in one level, at most."""
@@ -111,7 +111,7 @@ class Search:
         for name, default in stage.contract.params.items():
             texts = [text for text, number in self.case.numbers.items() if number != default]
             if in_chunks(stage) and self.level.direct:
-                texts = [text for text in texts if read.get(text, True)]
+                texts = [text for text in texts if text == UNSAID or read.get(text, True)]
             choices.append([(name, text) for text in ([] if default is None else [None]) + texts])
         for chosen in product(*choices):
             yield {name: text for name, text in chosen if text is not None}

@@ -7,7 +7,7 @@ import torch
 
 from chunkwise.runner.composing.algebra import algebra
 from chunkwise.runner.composing.compose import Composed, compose
-from chunkwise.runner.composing.edge_expression import as_edge_expression, edge_takes
+from chunkwise.runner.composing.edge_expression import as_edge_expression, edge_takes, expression_leaves
 from chunkwise.runner.composing.missing import missing_stage
 from chunkwise.runner.composing.reached import Reached
 from chunkwise.runner.composing.readings import given_outputs, read_definition
@@ -262,6 +262,16 @@ def test_values_as_expressions_over_the_inputs():
     assert values["x + 1"] == "elu(k) + 1"
     assert values["-softplus(a) / 8"] == "-softplus(a) / 8"
     assert values["kf"] is None
+
+
+@pytest.mark.parametrize("lines", [4, 12])
+def test_a_long_product_is_few_values(lines):
+    """The whole, the whole but for its last factor, and factors: no more of twelve lines than of four."""
+    products = ["a0 = silu(k) * q", *(f"a{at} = a{at - 1} * {'qk'[at % 2]}" for at in range(1, lines))]
+    reached = reached_by_stages(text_of(STATE, [*products, f"S = S + outer(a{lines - 1}, v)", "o = scale * (q @ S)"]))
+    texts = [value.name for value, _ in expression_leaves(reached, algebra(reached.case))]
+    whole, but_one, silu = texts
+    assert silu == "silu(k)" and whole.count("*") == lines and but_one.count("*") == lines - 1
 
 
 def test_an_edge_takes_what_the_loader_takes():

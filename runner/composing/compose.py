@@ -26,6 +26,8 @@ from .writing import pipeline_text
 
 MOST_GRAPHS = 12
 """Graphs of one level that are held against the definition, at most."""
+ALL_STEPS = 12_000
+"""Stages that are run on the tiny case in all levels, at most: about a minute of two cores."""
 
 
 @dataclass(frozen=True)
@@ -77,15 +79,21 @@ def searched(spec: PipelineSpec, stages: Mapping[str, Stage], path: str, progres
 
 def attempts(case: TinyCase, stages, facts: Sequence[Algebra], before: list[Search], progress) -> Iterator[Search]:
     """Searches in the order in which they are to be run; before: those that were. First with stages alone, then with
-    expressions in edges for what no stage gives, last with other states than the definition's."""
+    expressions in edges for what no stage gives, last with other states than the definition's. Expressions are values
+    by the dozen: those go to stages with a gradient of their own first, of which no one takes as many at once as the
+    ones that go token by token."""
     strict, known, free = LEVELS
     yield Search(case, stages, strict, progress)
     yield Search(case, stages, known, progress)
     leaves = expression_leaves(Reached(before[-1]), facts)
-    if leaves:
-        yield Search(case, stages, strict, progress, leaves)
-        yield Search(case, stages, known, progress, leaves)
-    yield Search(case, stages, free, progress)
+    trained = {name: stage for name, stage in stages.items() if stage.vjp is not None}
+    for some, level in product((trained, stages), (strict, known)) if leaves else ():
+        yield Search(case, some, level, progress, leaves, left(before))
+    yield Search(case, stages, free, progress, limit=left(before))
+
+
+def left(before: Sequence[Search]) -> int:
+    return max(ALL_STEPS - sum(search.steps for search in before), 0)
 
 
 def graphs(search: Search):

@@ -76,6 +76,7 @@ def test_command_lines_are_there():
     assert {line.split()[0] for line in written_commands()} == {"show", "check", "verify", "run", "diff", "why"}
 
 
+SIX = ("gated_delta_negative", "gated_delta_output_gate", "comba", "gla_normalised", "kda_scalar_gate", "coupled_delta")
 VARIANTS = sorted((EXAMPLES / "variants").glob("*.yaml"))
 
 

@@ -14,8 +14,8 @@ from chunkwise.runner import load
 
 INTRO = """# Variants without Python
 
-Each file is a variant of at most 30 lines. `python examples/variants/tables.py > examples/variants/README.md` times them
-again; times are in ms, each stage alone, then the whole op. `chunkwise run FILE` prints more of the same."""
+Each file is a variant of at most 30 lines. `python examples/variants/tables.py > examples/variants/README.md` times
+them again; times are in ms, each stage alone, then the whole op. `chunkwise run FILE` prints more of the same."""
 
 
 def section(file: Path) -> str:
@@ -23,16 +23,16 @@ def section(file: Path) -> str:
     report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout)
     if not report["ok"]:
         sys.exit(f"{file.name}: {report['errors']}")
-    spec, machine = load(str(file)).spec, report["environment"]
-    device = machine.get("gpu") or machine["cpu"]
+    spec, device = load(str(file)).spec, report["environment"].get("gpu") or report["environment"]["cpu"]
     comment = [line[2:] for line in file.read_text().splitlines() if line.startswith("# ") and "$schema" not in line]
     why = "\n".join(line for line in comment if not line.startswith("  chunkwise"))
     sizes = ", ".join(f"{axis}={n}" for axis, n in report["axes"].items())
     rows = [(x["id"], f"`{x['stage']}`", x["latency_ms"], f"{x['share_pct']:.0f} %") for x in report["stages"]]
     rows += [("end to end", "", report["end_to_end_ms"], "")]
     table = "\n".join(f"| {id} | {stage} | {ms:.3g} | {share} |" for id, stage, ms, share in rows)
-    return f"""## {spec.name}\n\n{spec.summary} ({spec.source}).\n{why}\n
-{report["dtype"]}, {device}, {report["backend"]}, {sizes}; {report["timed_by"]}; verified first.\n
+    return f"""## {spec.name}\n\n{spec.summary}.\nSource: {spec.source}.\n{why}\n
+{report["dtype"]}, {device}, {report["backend"]}, {sizes};
+{report["timed_by"]}; verified first.\n
 | stage | uses | ms | share |\n|---|---|--:|--:|\n{table}"""
 
 

@@ -2,7 +2,7 @@
 
 from collections import namedtuple
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -16,11 +16,12 @@ from ..diagnostics.hints import nearest
 from ..graphs.build_graph import build_graph, check_graphs
 from ..graphs.graph import Graph
 from ..graphs.sizes import complete, parameters
+from ..launching.run_plan import run_plan
 from ..loading.load_spec import read_spec
 from ..loading.pipelines import find_pipeline
 from ..loading.spec_keys import OWN
 from ..loading.variants import until, with_axes, with_given
-from ..planning.execute import execute, readable
+from ..planning.execute import readable
 from ..planning.plan import Plan, make_plan, resolve_backend
 from ..planning.sequences import Packing, read_packing, seqs_of
 from ..rewriting.fusion import NONE, check_fuse, fused_graph, fusions
@@ -30,10 +31,11 @@ from .autograd import differentiable, needs_autograd
 from .call_help import call_help, call_signature
 from .check_call import check_tensors, read_sizes
 from .check_states import check_state_count, check_written
-from .least_recent import LeastRecent
+from ..planning.least_recent import LeastRecent
 from .library_op import library_op
 from .load_arguments import check_load
 from .read_arguments import read_params, wanted_outputs
+from .signature import signature
 from .transforms import refuse_transforms
 
 
@@ -76,7 +78,7 @@ class Op:
         check_fuse(fuse, stages)
         self.whole = check_graphs(spec, stages)
         self.result = namedtuple(f"{spec.name}_outputs", spec.outputs)
-        self.graphs, self.plans = LeastRecent(64), LeastRecent(256)
+        self.graphs, self.plans, self.known = LeastRecent(64), LeastRecent(256), LeastRecent(256)
         self.library = library_op(self)
         self.__signature__ = call_signature(self.whole, self.result)
         self.__doc__ = call_help(self.whole, Op.__call__.__doc__)
@@ -123,7 +125,7 @@ class Op:
             results = differentiable(call)
         else:
             results = call.run()
-        return self.result(**{name: results.get(name) for name in self.spec.outputs})
+        return self.result._make([results.get(name) for name in self.spec.outputs])
 
     def with_axes(self, sizes: Mapping[str, int]) -> "Op":
         """The same op with other sizes for the axes that its file fixes, e.g. ``{"C": 32}``."""
@@ -226,7 +228,21 @@ class Op:
         return True
 
     def bind(self, given: Mapping, cu_seqlens=None, seqlens=None, outputs=None) -> "Call":
-        """One call with everything checked, before anything is launched."""
+        """One call with everything checked, before anything is launched; what was checked for another call with the
+        same signature is not looked at again."""
+        key = signature(given, cu_seqlens, seqlens, outputs)
+        known = self.known.find(key) if key is not None else None
+        if known is not None:
+            call = known.on({name: given.get(name) for name in self.spec.inputs})
+        else:
+            call = self.checked(given, cu_seqlens, seqlens, outputs)
+        check_written(call.graph, call.tensors, call.sizes)
+        if known is None and key is not None:
+            self.known.put(key, call.detached())
+        return call
+
+    def checked(self, given: Mapping, cu_seqlens, seqlens, outputs) -> "Call":
+        """A call as its signature allows; where its tensors lie is left to check_written."""
         tensors, params = self.split(given)
         graph, io, device, sizes = self.read(tensors)
         asked = wanted_outputs(self.spec, outputs)
@@ -235,7 +251,6 @@ class Op:
         }
         call = self.call(graph, tensors, params, sizes, cu_seqlens, seqlens, io, device, wanted)
         check_state_count(graph, tensors, call.sizes)
-        check_written(graph, tensors, call.sizes)
         return call
 
     def read(self, tensors: Mapping) -> tuple[Graph, torch.dtype, torch.device, dict[str, int]]:
@@ -279,7 +294,10 @@ class Op:
 
 @dataclass(frozen=True)
 class Call:
-    """One call of an op: checked tensors and numbers, and the plans that fit them. wanted: output -> value."""
+    """One call of an op: checked tensors and numbers, and the plans that fit them. wanted: output -> value.
+
+    found: the graphs with gradients and the plans that calls of this signature asked for.
+    """
 
     op: Op
     graph: Graph
@@ -291,6 +309,17 @@ class Call:
     device: torch.device
     backend: str
     wanted: Mapping[str, str]
+    found: LeastRecent = field(default_factory=lambda: LeastRecent(32), init=False, compare=False, repr=False)
+
+    def on(self, tensors: Mapping[str, torch.Tensor | None]) -> "Call":
+        """The same call on other tensors of its signature; found is shared."""
+        other = object.__new__(Call)
+        vars(other).update(vars(self), tensors=tensors)
+        return other
+
+    def detached(self) -> "Call":
+        """The call without its tensors, which autograd keeps where they are needed."""
+        return self.on(dict.fromkeys(self.tensors))
 
     @property
     def mode(self) -> str:
@@ -307,7 +336,7 @@ class Call:
         return {name: readable(x) if x is not None else None for name, x in self.tensors.items()}
 
     def run(self) -> dict[str, torch.Tensor]:
-        return execute(self.forward_plan(), self.contiguous, self.params, self.seqs)
+        return run_plan(self.forward_plan(), self.contiguous, self.params, self.seqs)
 
     def plan(self, graph: Graph, results: Mapping[str, str], given=()) -> Plan:
         """The plan for some results of a graph; made once per signature."""
@@ -321,10 +350,12 @@ class Call:
     def forward_plan(self, joint: Graph | None = None) -> Plan:
         """The forward pass; with a joint graph, what backward keeps too, under the values' own names."""
         kept = {name: name for name in joint.kept} if joint else {}
-        return self.plan(joint or self.graph, {**self.wanted, **kept})
+        make = lambda: self.plan(joint or self.graph, {**self.wanted, **kept})  # noqa: E731
+        return self.found.get(("forward", id(joint)), make)
 
     def backward_plan(self, joint: Graph) -> Plan:
-        return self.plan(joint, joint.gradients, (*joint.kept, *joint.cotangents.values()))
+        make = lambda: self.plan(joint, joint.gradients, (*joint.kept, *joint.cotangents.values()))  # noqa: E731
+        return self.found.get(("backward", id(joint)), make)
 
     def trainable(self) -> list[str]:
         """The floating-point inputs of this call that gradients can be asked for."""
@@ -340,8 +371,11 @@ class Call:
         def with_rebuilt(recompute):
             return self.op.joint_graph(self.graph.absent, frozenset(wanted), frozenset(cotangents), recompute)
 
-        rebuilt = None if self.op.memory_budget is None else self.op.recompute_choice(self)
-        return self.op.fused(with_rebuilt(rebuilt), self.sizes, self.device)
+        def make():
+            rebuilt = None if self.op.memory_budget is None else self.op.recompute_choice(self)
+            return self.op.fused(with_rebuilt(rebuilt), self.sizes, self.device)
+
+        return self.found.get((tuple(wanted), tuple(cotangents)), make)
 
 
 def refuse_positional(spec) -> None:

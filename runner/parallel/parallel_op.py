@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from ..calling.autograd import differentiable, needs_autograd
 from ..calling.fingerprint import fingerprint
 from ..calling.function import Call, Op, refuse_positional
-from ..calling.least_recent import LeastRecent
+from ..planning.least_recent import LeastRecent
 from ..calling.transforms import refuse_transforms
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic

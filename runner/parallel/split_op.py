@@ -1,7 +1,7 @@
 """An op as the calls of a cut sequence see it (function.Call): its graphs are split, its plans are its own."""
 
 from ..calling.function import Call, Op
-from ..calling.least_recent import LeastRecent
+from ..planning.least_recent import LeastRecent
 from ..graphs.graph import Graph
 from .exchange_stage import Ranks
 from .split_graph import split_graph

@@ -8,7 +8,8 @@ whether they are multiples of 16.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,8 +21,7 @@ ALIGNMENT = 16
 """Bytes: Triton compiles a kernel anew for an address that is no multiple of it."""
 
 
-@dataclass(frozen=True)
-class Made:
+class Made(NamedTuple):
     """A buffer that is a tensor of its own. name: of the value, or of the scratch buffer and its node."""
 
     cell: int
@@ -29,22 +29,20 @@ class Made:
     buffer: Buffer
 
 
-@dataclass(frozen=True)
-class PreparedLaunch:
-    """run: of what Triton compiled for the kernel. function, metadata: what it is handed of itself. pick: cells ->
-    arguments."""
+class PreparedLaunch(NamedTuple):
+    """run: of what Triton compiled. function, metadata: what it is handed of itself. pick: cells -> arguments."""
 
-    kernel: Any
     run: Callable
-    grid: tuple[int, int, int]
+    x: int
+    y: int
+    z: int
     function: Any
     metadata: Any
     pick: Callable[[list], tuple]
 
 
-@dataclass(frozen=True)
-class PreparedStep:
-    """release: names of buffers that are not needed after this step."""
+class Stretch(NamedTuple):
+    """Launches between which nothing is allocated. release: names of buffers that are not needed after them."""
 
     made: tuple[Made, ...]
     launches: tuple[PreparedLaunch, ...]
@@ -56,7 +54,7 @@ class Program:
     """cells: constants at their places, 0 where an address goes. inputs, tables: (cell, name) of what a call brings.
 
     written: value -> the input that it is written over, of those that are results. pooled: (cell, offset) of the small
-    buffers that are no results, in one piece of pool bytes.
+    buffers that are no results, in one piece of pool bytes. kernels: those that are launched.
     """
 
     plan: Plan
@@ -66,7 +64,8 @@ class Program:
     written: Mapping[str, str]
     pooled: tuple[tuple[int, int], ...]
     pool: int
-    steps: tuple[PreparedStep, ...]
+    stretches: tuple[Stretch, ...]
+    kernels: tuple
 
     def __call__(self, tensors: Mapping[str, torch.Tensor | None], seqs: Seqs) -> Values | None:
         """The plan's results; None, with nothing launched, where an input does not lie as kernels were compiled for."""
@@ -86,35 +85,39 @@ class Program:
                 start = pool.data_ptr()
                 for cell, offset in self.pooled:
                     cells[cell] = start + offset
-            for step in self.steps:
-                for each in step.made:
-                    values[each.name] = x = torch.empty(each.buffer.shape, dtype=each.buffer.dtype, device=device)
-                    cells[each.cell] = x.data_ptr()
-                for each in step.launches:
-                    each.run(*each.grid, stream, each.function, each.metadata, None, None, None, *each.pick(cells))
-                for name in step.release:
+            for made, launches, release in self.stretches:
+                for cell, name, buffer in made:
+                    values[name] = x = torch.empty(buffer.shape, dtype=buffer.dtype, device=device)
+                    cells[cell] = x.data_ptr()
+                for run, x, y, z, function, metadata, pick in launches:
+                    run(x, y, z, stream, function, metadata, None, None, None, *pick(cells))
+                for name in release:
                     del values[name]
             for value, over in self.written.items():
                 values[value] = tensors[over]
             return results_of(self.plan, values, seqs)
 
     @property
-    def hooked(self) -> bool:
+    def seen(self) -> bool:
         """Whether somebody wants to see each launch, as profilers do: then it must go through Triton."""
-        return launches_are_seen() or any(each.kernel.pre_run_hooks for step in self.steps for each in step.launches)
+        runtime = triton().knobs.runtime
+        for hook in (runtime.launch_enter_hook, runtime.launch_exit_hook):
+            if getattr(hook, "calls", hook):
+                return True
+        for kernel in self.kernels:
+            if kernel.pre_run_hooks:
+                return True
+        return runtime.add_stages_inspection_hook is not None
 
 
-def launches_are_seen() -> bool:
-    from triton import knobs
+@cache
+def triton():
+    import triton
 
-    runtime = knobs.runtime
-    hooks = (runtime.launch_enter_hook, runtime.launch_exit_hook)
-    return any(getattr(hook, "calls", hook) for hook in hooks) or runtime.add_stages_inspection_hook is not None
+    return triton
 
 
 def current_stream() -> int:
     """The stream that Triton launches on: the current one of the current device."""
-    from triton.runtime import driver
-
-    active = driver.active
-    return active.get_current_stream(active.get_current_device())
+    driver = triton().runtime.driver.active
+    return driver.get_current_stream(driver.get_current_device())

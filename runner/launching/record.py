@@ -9,7 +9,7 @@ from ...stages._contract import Launch
 from ...stages._seqs import Seqs
 from ..planning.execute import Kernels, Values, execute, run_kernel
 from ..planning.plan import Buffer, Plan, Step, bytes_of
-from .program import ALIGNMENT, Made, PreparedLaunch, PreparedStep, Program
+from .program import ALIGNMENT, Made, PreparedLaunch, Program, Stretch
 
 TABLES = ("cu_seqlens", "chunk_table", "chunk_offsets")
 POOLED, PLACE = 1 << 20, 512
@@ -42,39 +42,41 @@ class Recorder:
 
     def __init__(self, plan: Plan, seqs: Seqs):
         self.plan, self.able = plan, True
-        self.tables = {id(x): (TABLE, name) for name in TABLES if (x := getattr(seqs, name)) is not None}
+        self.tables = [(x, (TABLE, name)) for name in TABLES if (x := getattr(seqs, name)) is not None]
         self.cells: list = []
         self.places: dict[Origin, int] = {}
         self.buffers: dict[str, dict[Origin, Buffer]] = {}
         self.launches: dict[str, list[PreparedLaunch]] = {}
+        self.kernels: dict = {}
 
     def __call__(self, step: Step, run, outputs) -> None:
         if not isinstance(run, Kernels):
             self.able = False
             return run()
         compiled = [run_kernel(launch) for launch in run.launches]
-        origins = self.tables | self.origins(step, run)
+        origins = self.origins(step, run)
         launched = [(launch, kernel) for launch, kernel in zip(run.launches, compiled) if all(launch.grid)]
         prepared = [self.prepared(launch, kernel, origins) for launch, kernel in launched]
         self.launches[step.node.id] = [each for each in prepared if each]
 
-    def origins(self, step: Step, run: Kernels) -> dict[int, Origin]:
-        """id -> origin of every tensor that this step was handed. What it writes over came in."""
+    def origins(self, step: Step, run: Kernels) -> "Origins":
+        """Of every tensor that this step was handed. What it writes over came in."""
         node = step.node
         scratch = {name: (SCRATCH, f"{name} of {node.id}") for name in step.scratch}
         outputs = {port: (VALUE, node.outputs[port]) for port, buffer in step.outputs.items() if buffer}
         self.buffers[node.id] = {scratch[name]: buffer for name, buffer in step.scratch.items()}
         self.buffers[node.id] |= {outputs[port]: step.outputs[port] for port in outputs}
-        found = {id(run.scratch[name]): origin for name, origin in scratch.items()}
-        found |= {id(run.outputs[port]): origin for port, origin in outputs.items()}
-        return found | {id(x): self.value(node.inputs[port]) for port, x in run.inputs.items() if x is not None}
+        pairs = [(run.scratch[name], origin) for name, origin in scratch.items()]
+        pairs += [(run.outputs[port], origin) for port, origin in outputs.items()]
+        pairs += [(x, self.value(node.inputs[port])) for port, x in run.inputs.items() if x is not None]
+        return Origins([*self.tables, *pairs])
 
     def value(self, name: str) -> Origin:
         name = self.plan.graph.mutated.get(name, name)
         made = any((VALUE, name) in buffers for buffers in self.buffers.values())
         return (VALUE if made else INPUT), name
 
-    def prepared(self, launch: Launch, kernel, origins: Mapping[int, Origin]) -> PreparedLaunch | None:
+    def prepared(self, launch: Launch, kernel, origins: "Origins") -> PreparedLaunch | None:
         """None where the launch is no plain one of Triton's."""
         from triton.runtime.jit import JITFunction
 
@@ -84,15 +86,14 @@ class Recorder:
         given = {"num_warps": launch.num_warps, "num_stages": launch.num_stages, **launch.args, **launch.constexprs}
         cells = [self.cell(given.get(p.name, p.default), p.is_constexpr, origins) for p in launch.kernel.params]
         self.able &= len(cells) > 1  # itemgetter gives no tuple for one
+        self.kernels[launch.kernel] = None
         grid = (*launch.grid, 1, 1)[:3]
-        return PreparedLaunch(
-            launch.kernel, kernel.run, grid, kernel.function, kernel.packed_metadata, itemgetter(*cells)
-        )
+        return PreparedLaunch(kernel.run, *grid, kernel.function, kernel.packed_metadata, itemgetter(*cells))
 
-    def cell(self, x, is_constexpr: bool, origins: Mapping[int, Origin]) -> int:
-        """The place of one argument. A tensor that the stage was not handed, or a kind of argument that holds one, has
-        no place in later runs."""
-        origin = None if is_constexpr else origins.get(id(x))
+    def cell(self, x, is_constexpr: bool, origins: "Origins") -> int:
+        """The place of one argument. A tensor that was made for this run, or a kind of argument that holds one, has no
+        place in later ones."""
+        origin = origins.of(x) if isinstance(x, torch.Tensor) else None
         if origin is None:
             self.able &= is_constexpr or x is None or isinstance(x, (int, float))
             self.cells.append(x)
@@ -101,24 +102,38 @@ class Recorder:
         return self.place(origin)
 
     def program(self) -> Program:
-        results, pooled, pool, steps, there = set(self.plan.results.values()), [], 0, [], set()
+        results, pooled, pool, first, steps = set(self.plan.results.values()), [], 0, [], []
         for step in self.plan.steps:
             made = []
             for origin, buffer in self.buffers[step.node.id].items():
                 kind, name = origin
-                if kind == VALUE and name in results or origin in self.places and bytes_of(buffer) > POOLED:
-                    made.append(Made(self.place(origin), name, buffer))
+                small, leaves = bytes_of(buffer) <= POOLED, kind == VALUE and name in results
+                if leaves or not small and origin in self.places:
+                    (first if small else made).append(Made(self.place(origin), name, buffer))
                 elif origin in self.places:
                     pooled.append((self.places[origin], pool))
                     pool += -(-bytes_of(buffer) // PLACE) * PLACE
-            there |= {each.name for each in made}
-            ends = {name for kind, name in self.buffers[step.node.id] if kind == SCRATCH} | set(step.release)
-            steps.append(PreparedStep(tuple(made), tuple(self.launches[step.node.id]), tuple(there & ends)))
+            steps.append((step, made))
         written = {value: over for value, over in self.plan.graph.mutated.items() if value in results}
         return Program(
             self.plan, tuple(self.cells), self.cells_of(INPUT), self.cells_of(TABLE), written, tuple(pooled), pool,
-            tuple(steps),
+            self.stretches(first, steps), tuple(self.kernels),
         )  # fmt: skip
+
+    def stretches(self, first: list[Made], steps: list[tuple[Step, list[Made]]]) -> tuple[Stretch, ...]:
+        """first: what is made before anything is launched. steps: each with the large buffers that it makes."""
+        found, there = [Stretch(tuple(first), (), ())], set()
+        for step, made in steps:
+            there |= {each.name for each in made}
+            release = there & ({name for kind, name in self.buffers[step.node.id] if kind == SCRATCH} | {*step.release})
+            there -= release
+            launches = tuple(self.launches[step.node.id])
+            last = found[-1]
+            if made or last.release:
+                found.append(Stretch(tuple(made), launches, tuple(release)))
+            else:
+                found[-1] = Stretch(last.made, (*last.launches, *launches), tuple(release))
+        return tuple(found)
 
     def place(self, origin: Origin) -> int:
         """The cell of a buffer, which a kernel need not have been handed."""
@@ -129,3 +144,18 @@ class Recorder:
 
     def cells_of(self, wanted: str) -> tuple[tuple[int, str], ...]:
         return tuple((cell, name) for (kind, name), cell in self.places.items() if kind == wanted)
+
+
+class Origins:
+    """Where a step's tensors came from. A launcher may hand on what it got under another shape."""
+
+    def __init__(self, pairs: list[tuple[torch.Tensor, Origin]]):
+        self.pairs, self.by_id = pairs, {id(x): origin for x, origin in pairs}
+
+    def of(self, x: torch.Tensor) -> Origin | None:
+        if id(x) in self.by_id:
+            return self.by_id[id(x)]
+        storage = x.untyped_storage().data_ptr()
+        near = [(y, origin) for y, origin in self.pairs if y.untyped_storage().data_ptr() == storage]
+        alone = len({origin for _, origin in near}) == 1 and near[0][0].data_ptr() == x.data_ptr()
+        return near[0][1] if alone else None

@@ -20,11 +20,11 @@ def run_plan(plan: Plan, tensors: Values, params: Mapping[str, float], seqs: Seq
     """
     if plan.backend != "triton":
         return execute(plan, tensors, params, seqs)
-    key = (*params.values(), *(getattr(tensors[name], "dtype", None) for name in plan.whole_numbers))
+    key = (*params.values(), *[getattr(tensors[name], "dtype", None) for name in plan.whole_numbers])
     program = plan.prepared.find(key)
     if program is None:
         results, program = record(plan, tensors, params, seqs)
         plan.prepared.put(key, program or PLAIN)
         return results
-    found = None if program is PLAIN or program.hooked else program(tensors, seqs)
+    found = None if program is PLAIN or program.seen else program(tensors, seqs)
     return execute(plan, tensors, params, seqs) if found is None else found

@@ -1,18 +1,14 @@
-"""Prepared launches: what reaches the compiled kernels is what Triton's own way would hand them, on a driver that stands
-in for a GPU's (support/stand_in_driver.py)."""
+"""Prepared launches: what reaches compiled kernels is what Triton's own way would hand them, and when that way is taken.
+On a driver that stands in for a GPU's: support/stand_in_driver.py."""
 
-import gc
-import threading
-import weakref
 
 import pytest
 import torch
 from support.ops import DECODE, DENSE, PIPELINES, STEPS, inputs
-from support.stand_in_driver import STREAM, stand_in_driver
+from support.stand_in_driver import stand_in_driver
 
 from chunkwise.runner import load
 from chunkwise.runner.launching import run_plan as launching
-from chunkwise.runner.launching.program import Program
 from chunkwise.runner.planning.execute import execute
 
 NAMES = [*PIPELINES, *DECODE, *STEPS, *DENSE]

@@ -26,7 +26,7 @@ def needs_autograd(tensors: Collection[torch.Tensor | None]) -> bool:
 
 
 def differentiable(call) -> Tensors:
-    """The wanted outputs of a bound call (function.Call), connected to autograd."""
+    """The wanted outputs of a bound call (call.Call), connected to autograd."""
     names = list(call.wanted)
     outputs = Pipeline.apply(call, *call.tensors.values())
     return dict(zip(names, outputs))

@@ -1,13 +1,11 @@
 """A pipeline as a Python function: ``op = load("gated_delta"); out = op(q=..., k=..., ...)``."""
 
 from collections import namedtuple
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 
-from ...stages._seqs import Seqs
 from ..backward import derive
 from ..backward.keep import choose_recompute
 from ..diagnostics import codes
@@ -16,22 +14,22 @@ from ..diagnostics.hints import nearest
 from ..graphs.build_graph import build_graph, check_graphs
 from ..graphs.graph import Graph
 from ..graphs.sizes import complete, parameters
-from ..launching.run_plan import run_plan
 from ..loading.load_spec import read_spec
 from ..loading.pipelines import find_pipeline
 from ..loading.spec_keys import OWN
 from ..loading.variants import until, with_axes, with_given
-from ..planning.execute import readable
-from ..planning.plan import Plan, make_plan, resolve_backend
-from ..planning.sequences import Packing, read_packing, seqs_of
+from ..planning.least_recent import LeastRecent
+from ..planning.plan import resolve_backend
+from ..planning.sequences import read_packing
 from ..rewriting.fusion import NONE, check_fuse, fused_graph, fusions
 from ..rewriting.recurrent import check_mode, goes_by_token, no_recurrent_form, recurrent_graph
 from ..stage_files.stage_library import find_stages
 from .autograd import differentiable, needs_autograd
+from .call import Call
 from .call_help import call_help, call_signature
 from .check_call import check_tensors, read_sizes
 from .check_states import check_state_count, check_written
-from ..planning.least_recent import LeastRecent
+from .graphed import graphed
 from .library_op import library_op
 from .load_arguments import check_load
 from .read_arguments import read_params, wanted_outputs
@@ -142,6 +140,11 @@ class Op:
     def given(self, names: Mapping[str, str]) -> "Op":
         """The op with what some of its stages make as inputs. names: stage, of one output -> the input's name."""
         return self.of(with_given(self.spec, self.whole, names))
+
+    def graphed(self, /, *, cu_seqlens=None, seqlens=None, outputs=None, **given):
+        """This call as a CUDA graph, to be replayed at the cost of one launch: see graphed.Graphed, and
+        graphed.GraphedTraining where inputs require gradients."""
+        return graphed(self.bind(given, cu_seqlens, seqlens, outputs), self.result)
 
     def context_parallel(self, mesh=None):
         """The op on sequences that are cut across ranks: see parallel.parallel_op.ParallelOp. mesh: a DeviceMesh of one
@@ -290,92 +293,6 @@ class Op:
         if found or wrong:
             raise ChunkwiseError(*found, *wrong)
         return {name: given.get(name) for name in self.spec.inputs}, params
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call of an op: checked tensors and numbers, and the plans that fit them. wanted: output -> value.
-
-    found: the graphs with gradients and the plans that calls of this signature asked for.
-    """
-
-    op: Op
-    graph: Graph
-    tensors: Mapping[str, torch.Tensor | None]
-    params: Mapping[str, float]
-    sizes: Mapping[str, int]
-    packing: Packing | None
-    io: torch.dtype
-    device: torch.device
-    backend: str
-    wanted: Mapping[str, str]
-    found: LeastRecent = field(default_factory=lambda: LeastRecent(32), init=False, compare=False, repr=False)
-
-    def on(self, tensors: Mapping[str, torch.Tensor | None]) -> "Call":
-        """The same call on other tensors of its signature; found is shared."""
-        other = object.__new__(Call)
-        vars(other).update(vars(self), tensors=tensors)
-        return other
-
-    def detached(self) -> "Call":
-        """The call without its tensors, which autograd keeps where they are needed."""
-        return self.on(dict.fromkeys(self.tensors))
-
-    @property
-    def mode(self) -> str:
-        """What a call without gradients runs: chunk or recurrent."""
-        by_token = any(node.replaces and not node.stage.fuses for node in self.graph.nodes.values())
-        return "recurrent" if by_token else "chunk"
-
-    @property
-    def seqs(self) -> Seqs:
-        return seqs_of(self.packing, self.sizes)
-
-    @property
-    def contiguous(self) -> dict[str, torch.Tensor | None]:
-        return {name: readable(x) if x is not None else None for name, x in self.tensors.items()}
-
-    def run(self) -> dict[str, torch.Tensor]:
-        return run_plan(self.forward_plan(), self.contiguous, self.params, self.seqs)
-
-    def plan(self, graph: Graph, results: Mapping[str, str], given=()) -> Plan:
-        """The plan for some results of a graph; made once per signature."""
-        key = (
-            id(graph), tuple(results.items()), tuple(self.sizes.items()), self.io, self.device,
-            self.packing is not None, self.backend,
-        )  # fmt: skip
-        make = lambda: make_plan(graph, self.sizes, self.io, self.backend, self.device, results, given)  # noqa: E731
-        return self.op.plans.get(key, make)
-
-    def forward_plan(self, joint: Graph | None = None) -> Plan:
-        """The forward pass; with a joint graph, what backward keeps too, under the values' own names."""
-        kept = {name: name for name in joint.kept} if joint else {}
-        make = lambda: self.plan(joint or self.graph, {**self.wanted, **kept})  # noqa: E731
-        return self.found.get(("forward", id(joint)), make)
-
-    def backward_plan(self, joint: Graph) -> Plan:
-        make = lambda: self.plan(joint, joint.gradients, (*joint.kept, *joint.cotangents.values()))  # noqa: E731
-        return self.found.get(("backward", id(joint)), make)
-
-    def trainable(self) -> list[str]:
-        """The floating-point inputs of this call that gradients can be asked for."""
-        present = {name: x for name, x in self.tensors.items() if x is not None and x.is_floating_point()}
-        return [name for name in present if self.op.has_gradient(name, self.graph.absent)]
-
-    def joint(self, wanted: Collection[str], cotangents: Collection[str]) -> Graph:
-        """The graph with its backward pass; under a memory budget, with what must be rebuilt to keep to it.
-
-        The choice is made for all gradients at once, so that backward finds what forward kept.
-        """
-
-        def with_rebuilt(recompute):
-            return self.op.joint_graph(self.graph.absent, frozenset(wanted), frozenset(cotangents), recompute)
-
-        def make():
-            rebuilt = None if self.op.memory_budget is None else self.op.recompute_choice(self)
-            return self.op.fused(with_rebuilt(rebuilt), self.sizes, self.device)
-
-        return self.found.get((tuple(wanted), tuple(cotangents)), make)
 
 
 def refuse_positional(spec) -> None:

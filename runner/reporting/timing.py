@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..calling.function import Call
+from ..calling.call import Call
 from ..graphs.flops import flops
 from ..graphs.graph import Graph
 from ..planning.execute import execute, run_step

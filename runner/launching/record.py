@@ -9,7 +9,7 @@ from ...stages._contract import Launch
 from ...stages._seqs import Seqs
 from ..planning.execute import Kernels, Values, execute, run_kernel
 from ..planning.plan import Buffer, Plan, Step, bytes_of
-from .program import ALIGNMENT, Made, PreparedLaunch, Program, Stretch
+from .program import Made, PreparedLaunch, Program, Stretch
 
 TABLES = ("cu_seqlens", "chunk_table", "chunk_offsets")
 POOLED, PLACE = 1 << 20, 512
@@ -22,7 +22,8 @@ Origin = tuple[str, str]
 
 
 def record(plan: Plan, tensors: Values, params: Mapping[str, float], seqs: Seqs) -> tuple[Values, Program | None]:
-    """(the plan's results, a program that gives them too); None where not every step is plain kernels of Triton's."""
+    """(the plan's results, a program that gives them too); None where not every step is plain kernels of Triton's.
+    tensors: from multiples of ALIGNMENT on, as the program will have them."""
     recorder = Recorder(plan, seqs)
     results = execute(plan, apart(tensors), params, seqs, observe=recorder)
     return results, recorder.program() if recorder.able else None
@@ -98,7 +99,6 @@ class Recorder:
             self.able &= is_constexpr or x is None or isinstance(x, (int, float))
             self.cells.append(x)
             return len(self.cells) - 1
-        self.able &= x.data_ptr() % ALIGNMENT == 0
         return self.place(origin)
 
     def program(self) -> Program:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from ...stages._seqs import Seqs
 from ..planning.execute import Values, execute
 from ..planning.plan import Plan
+from .program import ALIGNMENT
 from .record import record
 
 PLAIN = "plain"
@@ -22,9 +23,13 @@ def run_plan(plan: Plan, tensors: Values, params: Mapping[str, float], seqs: Seq
         return execute(plan, tensors, params, seqs)
     key = (*params.values(), *[getattr(tensors[name], "dtype", None) for name in plan.whole_numbers])
     program = plan.prepared.find(key)
-    if program is None:
+    if program is None and aligned(tensors):
         results, program = record(plan, tensors, params, seqs)
         plan.prepared.put(key, program or PLAIN)
         return results
-    found = None if program is PLAIN or program.seen else program(tensors, seqs)
+    found = None if program is None or program is PLAIN or program.seen else program(tensors, seqs)
     return execute(plan, tensors, params, seqs) if found is None else found
+
+
+def aligned(tensors: Values) -> bool:
+    return not any(x is not None and x.data_ptr() % ALIGNMENT for x in tensors.values())

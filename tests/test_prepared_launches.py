@@ -19,7 +19,6 @@ from chunkwise.runner.planning.execute import execute
 
 NAMES = [*PIPELINES, *DECODE, *STEPS, *DENSE]
 PACKED = ("gated_delta", "kda", "mamba2")
-EMPTY = torch.empty
 SMALL = dict(B=2, T=70, H=2, HV=4, K=32, V=16)
 
 
@@ -54,11 +53,11 @@ def launched(driver, run):
 class Kept:
     """Makes buffers and keeps them: no address comes twice."""
 
-    def __init__(self):
-        self.buffers = []
+    def __init__(self, make=torch.empty):
+        self.make, self.buffers = make, []
 
     def __call__(self, *args, **keywords):
-        self.buffers.append(EMPTY(*args, **keywords))
+        self.buffers.append(self.make(*args, **keywords))
         return self.buffers[-1]
 
 
@@ -118,7 +117,7 @@ def test_a_program_hands_over_what_triton_would(name, backward, seqlens, driver)
 def test_large_buffers_are_made_one_by_one(name, driver, monkeypatch):
     """As all of them are here. None is kept longer than by execute."""
     monkeypatch.setattr(record, "POOLED", 0)
-    monkeypatch.setattr(torch, "empty", Kept())  # what was freed would be another's address
+    monkeypatch.setattr(torch, "empty_strided", Kept(torch.empty_strided))  # what was freed would be another's address
     op = load(name, backend="triton")
     call = op.bind(inputs(op, torch.bfloat16, **SMALL))
     for plan, tensors in plans_of(call, True):

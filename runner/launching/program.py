@@ -15,7 +15,7 @@ import torch
 
 from ...stages._seqs import Seqs
 from ..planning.execute import Values, on_device, results_of
-from ..planning.plan import Buffer, Plan
+from ..planning.plan import Plan
 
 ALIGNMENT = 16
 """Bytes: Triton compiles a kernel anew for an address that is no multiple of it."""
@@ -26,7 +26,9 @@ class Made(NamedTuple):
 
     cell: int
     name: str
-    buffer: Buffer
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
 
 
 class PreparedLaunch(NamedTuple):
@@ -81,13 +83,13 @@ class Program:
         with on_device(device):
             stream = current_stream()
             if self.pool:
-                pool = torch.empty(self.pool, dtype=torch.uint8, device=device)
+                pool = torch.empty_strided((self.pool,), (1,), dtype=torch.uint8, device=device)
                 start = pool.data_ptr()
                 for cell, offset in self.pooled:
                     cells[cell] = start + offset
             for made, launches, release in self.stretches:
-                for cell, name, buffer in made:
-                    values[name] = x = torch.empty(buffer.shape, dtype=buffer.dtype, device=device)
+                for cell, name, shape, strides, dtype in made:
+                    values[name] = x = torch.empty_strided(shape, strides, dtype=dtype, device=device)
                     cells[cell] = x.data_ptr()
                 for run, x, y, z, function, metadata, pick in launches:
                     run(x, y, z, stream, function, metadata, None, None, None, *pick(cells))

@@ -109,7 +109,7 @@ class Recorder:
                 kind, name = origin
                 small, leaves = bytes_of(buffer) <= POOLED, kind == VALUE and name in results
                 if leaves or not small and origin in self.places:
-                    (first if small else made).append(Made(self.place(origin), name, buffer))
+                    (first if small else made).append(self.made(origin, buffer))
                 elif origin in self.places:
                     pooled.append((self.places[origin], pool))
                     pool += -(-bytes_of(buffer) // PLACE) * PLACE
@@ -119,6 +119,10 @@ class Recorder:
             self.plan, tuple(self.cells), self.cells_of(INPUT), self.cells_of(TABLE), written, tuple(pooled), pool,
             self.stretches(first, steps), tuple(self.kernels),
         )  # fmt: skip
+
+    def made(self, origin: Origin, buffer: Buffer) -> Made:
+        strides = torch.empty(buffer.shape, device="meta").stride()
+        return Made(self.place(origin), origin[1], buffer.shape, strides, buffer.dtype)
 
     def stretches(self, first: list[Made], steps: list[tuple[Step, list[Made]]]) -> tuple[Stretch, ...]:
         """first: what is made before anything is launched. steps: each with the large buffers that it makes."""

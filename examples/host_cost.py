@@ -123,8 +123,8 @@ def ours(case: Case) -> Cost:
 
 def backward_launches(plan) -> int:
     """0 where references ran."""
-    programs = [each for each in plan.prepared.items.values() if hasattr(each, "stretches")]
-    return sum(len(stretch.launches) for program in programs[:1] for stretch in program.stretches)
+    programs = [run.program for run in plan.prepared.items.values() if run.program]
+    return sum(len(stretch.launches) for program in programs for stretch in program.stretches)
 
 
 def peers(names: list[str], case: Case) -> list[Cost | str]:

@@ -14,7 +14,8 @@ from triton import knobs
 from triton.runtime.jit import JITFunction
 
 from chunkwise.runner import load
-from chunkwise.runner.launching import record, run_plan
+from chunkwise.runner.launching import record
+from chunkwise.runner.launching.prepared import prepared
 from chunkwise.runner.planning.execute import execute
 
 NAMES = [*PIPELINES, *DECODE, *STEPS, *DENSE]
@@ -64,14 +65,14 @@ class Kept:
 def check_arguments(driver, plan, tensors, call):
     """The same kernels, grids, streams and values; each buffer has one place, of its size, that no other one shares."""
     make = Kept()
-    run_plan.run_plan(plan, tensors, call.params, call.seqs)
-    (program,) = plan.prepared.items.values()
+    run = prepared(plan, tensors, call.params)
+    run(tensors, call.seqs)
     plain = launched(driver, lambda: execute(plan, tensors, call.params, call.seqs, make=make))
-    prepared = launched(driver, lambda: program(tensors, call.seqs))
+    quick = launched(driver, lambda: run.program(tensors, call.seqs))
     sizes = {x.data_ptr(): x.nbytes for x in make.buffers if x.nbytes}
     place = {}
-    assert plain and [each[:3] for each in plain] == [each[:3] for each in prepared]
-    for (*_, one), (*_, two) in zip(plain, prepared, strict=True):
+    assert plain and [each[:3] for each in plain] == [each[:3] for each in quick]
+    for (*_, one), (*_, two) in zip(plain, quick, strict=True):
         for a, b in zip(one, two, strict=True):
             if type(a) is int and a in sizes:
                 assert place.setdefault(a, b) == b and b % 16 == 0
@@ -122,7 +123,7 @@ def test_large_buffers_are_made_one_by_one(name, driver, monkeypatch):
     call = op.bind(inputs(op, torch.bfloat16, **SMALL))
     for plan, tensors in plans_of(call, True):
         check_arguments(driver, plan, tensors, call)
-        (program,) = plan.prepared.items.values()
+        program = prepared(plan, tensors, call.params).program
         assert not program.pool
         released = {name for each in program.stretches for name in each.release}
         made = {each.name for stretch in program.stretches for each in stretch.made}
@@ -136,9 +137,10 @@ def test_which_plans_have_no_program(driver):
     op = load("gla_step", backend="triton")
     (_, _), (back, tensors) = plans_of(call := op.bind(inputs(op, torch.bfloat16, **SMALL)), True)
     assert not is_prepared(back)
+    run = prepared(back, tensors, call.params)
     for _ in range(2):
-        run_plan.run_plan(back, tensors, call.params, call.seqs)
-        assert list(back.prepared.items.values()) == [run_plan.PLAIN]
+        run(tensors, call.seqs)
+        assert run.program is None and not run.able
 
 
 def gated(**sizes):

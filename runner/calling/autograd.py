@@ -12,17 +12,15 @@ import torch
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Graph
-from ..launching.run_plan import run_plan
 from ..planning.dtypes import port_dtype
 from ..planning.execute import readable
+from .call import Tensors
 from .transforms import refuse_batched
-
-Tensors = dict[str, torch.Tensor | None]
 
 
 def needs_autograd(tensors: Collection[torch.Tensor | None]) -> bool:
     """Whether a derivative may be asked for."""
-    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+    return torch.is_grad_enabled() and any([x is not None and x.requires_grad for x in tensors])
 
 
 def differentiable(call) -> Tensors:
@@ -61,7 +59,7 @@ class Pipeline(torch.autograd.Function):
 def run_forward(call, joint: Graph) -> tuple[Tensors, Tensors]:
     """(what the backward phase of joint reads of the inputs and the forward pass by value name, results by name)."""
     inputs = call.contiguous
-    results = run_plan(call.forward_plan(joint), inputs, call.params, call.seqs)
+    results = call.run_forward(inputs, joint)
     kept = {name: x for name, x in inputs.items() if x is not None and name in joint.read_later}
     return kept | {name: results[name] for name in joint.kept}, results
 
@@ -70,7 +68,7 @@ def run_backward(call, joint: Graph, kept: Tensors, incoming: Tensors) -> Tensor
     """Gradients by input. kept: as run_forward gave it. incoming: cotangents by output, the absent ones left out."""
     values = dict.fromkeys(call.tensors) | {name: readable(x) for name, x in kept.items()}
     values |= cotangent_values(call, joint, incoming)
-    return run_plan(call.backward_plan(joint), values, call.params, call.seqs)
+    return call.run_backward(values, joint)
 
 
 def cotangent_values(call, joint: Graph, incoming: Tensors) -> Tensors:

@@ -8,7 +8,7 @@ import torch
 
 from ...stages._seqs import Seqs
 from ..graphs.graph import Graph
-from ..launching.run_plan import run_plan
+from ..launching.prepared import prepared
 from ..planning.execute import readable
 from ..planning.least_recent import LeastRecent
 from ..planning.plan import Plan, make_plan
@@ -18,11 +18,14 @@ if TYPE_CHECKING:
     from .function import Op
 
 
+Tensors = dict[str, torch.Tensor | None]
+
+
 @dataclass(frozen=True)
 class Call:
     """One call of an op: checked tensors and numbers, and the plans that fit them. wanted: output -> value.
 
-    found: the graphs with gradients and the plans that calls of this signature asked for.
+    found: the graphs with gradients and the prepared plans that calls of this signature asked for.
     """
 
     op: "Op"
@@ -58,11 +61,21 @@ class Call:
         return seqs_of(self.packing, self.sizes)
 
     @property
-    def contiguous(self) -> dict[str, torch.Tensor | None]:
+    def contiguous(self) -> Tensors:
         return {name: readable(x) if x is not None else None for name, x in self.tensors.items()}
 
-    def run(self) -> dict[str, torch.Tensor]:
-        return run_plan(self.forward_plan(), self.contiguous, self.params, self.seqs)
+    def run(self) -> Tensors:
+        return self.run_forward(self.contiguous)
+
+    def run_forward(self, inputs: Tensors, joint: Graph | None = None) -> Tensors:
+        """What forward_plan gives. inputs: the call's, contiguous."""
+        make = lambda: prepared(self.forward_plan(joint), inputs, self.params)  # noqa: E731
+        return self.found.get(("forward", id(joint)), make)(inputs, self.seqs)
+
+    def run_backward(self, values: Tensors, joint: Graph) -> Tensors:
+        """What backward_plan gives. values: what it takes as given, and the inputs that are read again."""
+        make = lambda: prepared(self.backward_plan(joint), values, self.params)  # noqa: E731
+        return self.found.get(("backward", id(joint)), make)(values, self.seqs)
 
     def plan(self, graph: Graph, results: Mapping[str, str], given=()) -> Plan:
         """The plan for some results of a graph; made once per signature."""
@@ -76,12 +89,10 @@ class Call:
     def forward_plan(self, joint: Graph | None = None) -> Plan:
         """The forward pass; with a joint graph, what backward keeps too, under the values' own names."""
         kept = {name: name for name in joint.kept} if joint else {}
-        make = lambda: self.plan(joint or self.graph, {**self.wanted, **kept})  # noqa: E731
-        return self.found.get(("forward", id(joint)), make)
+        return self.plan(joint or self.graph, {**self.wanted, **kept})
 
     def backward_plan(self, joint: Graph) -> Plan:
-        make = lambda: self.plan(joint, joint.gradients, (*joint.kept, *joint.cotangents.values()))  # noqa: E731
-        return self.found.get(("backward", id(joint)), make)
+        return self.plan(joint, joint.gradients, (*joint.kept, *joint.cotangents.values()))
 
     def trainable(self) -> list[str]:
         """The floating-point inputs of this call that gradients can be asked for."""

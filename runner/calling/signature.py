@@ -17,7 +17,7 @@ def signature(given: Mapping, cu_seqlens, seqlens, outputs) -> Hashable | None:
     for name, x in given.items():
         kind = type(x)
         if kind in PLAIN and not x.is_nested:
-            key += (name, x.shape, x.dtype, x.device, x.layout)
+            key += (name, x.shape, x.dtype, x.get_device() if x.is_cuda else x.device, x.layout)  # numbers compare fast
         elif x is None or kind is float or kind is int:
             key += (name, x)
         else:

@@ -60,7 +60,8 @@ def execute(
 def readable(x: torch.Tensor) -> torch.Tensor:
     """x as kernels read memory: contiguous, without a sign that PyTorch has put off, and from where 16 bytes start
     (from anywhere else a kernel would be compiled anew)."""
-    x = x.contiguous()
+    if not x.is_contiguous():
+        x = x.contiguous()
     return x.clone() if x.is_neg() or x.storage_offset() * x.element_size() % 16 else x
 
 

@@ -8,7 +8,6 @@ import torch
 from support.ops import OPS, inputs, op, same_bits
 
 from chunkwise.runner import load
-from chunkwise.runner.launching.run_plan import PLAIN
 from chunkwise.runner.planning.execute import execute
 
 pytestmark = pytest.mark.gpu
@@ -28,7 +27,8 @@ def by_triton(kernel, given, seqlens=None):
 
 
 def prepared(kernel):
-    return [each for plan in kernel.plans.items.values() for each in plan.prepared.items.values() if each is not PLAIN]
+    runs = [run for plan in kernel.plans.items.values() for run in plan.prepared.items.values()]
+    return [run.program for run in runs if run.program]
 
 
 @pytest.mark.parametrize("seqlens", [None, (33, 0, 1, 64)], ids=["plain", "packed"])

@@ -1,0 +1,44 @@
+"""A plan on tensors, for callers who want its results and nothing else: a program from the second run on."""
+
+from collections.abc import Mapping
+
+from ...stages._seqs import Seqs
+from ..planning.execute import Values, execute
+from ..planning.plan import Plan
+from .program import ALIGNMENT, Program
+from .record import record
+
+
+class PreparedPlan:
+    """A plan with its params: called, it gives execute's results. program: there after the first run, where every step
+    is kernels of Triton's.
+
+    Triton's own way is taken where a hook watches launches, and where an address is no multiple of 16 bytes.
+    """
+
+    def __init__(self, plan: Plan, params: Mapping[str, float]):
+        self.plan, self.params, self.program = plan, params, None
+        self.able = plan.backend == "triton"
+
+    def __call__(self, tensors: Values, seqs: Seqs) -> Values:
+        program: Program | None = self.program
+        if program is not None and not program.seen:
+            found = program(tensors, seqs)
+            if found is not None:
+                return found
+        elif program is None and self.able and aligned(tensors):
+            results, self.program = record(self.plan, tensors, self.params, seqs)
+            self.able = self.program is not None
+            return results
+        return execute(self.plan, tensors, self.params, seqs)
+
+
+def prepared(plan: Plan, tensors: Values, params: Mapping[str, float]) -> PreparedPlan:
+    """The plan for these params, and for inputs of whole numbers that are as wide as these: all else that its launches
+    depend on is the plan's, or an address."""
+    widths = [getattr(tensors[name], "dtype", None) for name in plan.whole_numbers]
+    return plan.prepared.get((*params.values(), *widths), lambda: PreparedPlan(plan, params))
+
+
+def aligned(tensors: Values) -> bool:
+    return not any(x is not None and x.data_ptr() % ALIGNMENT for x in tensors.values())

@@ -3,21 +3,22 @@
 from collections.abc import Mapping
 
 from ...stages._seqs import Seqs
-from ..planning.execute import Values, execute
+from ..planning.execute import Values, execute, on_device
 from ..planning.plan import Plan
+from .compile_ahead import compile_ahead, launches_of
 from .program import ALIGNMENT, Program
 from .record import record
 
 
 class PreparedPlan:
     """A plan with its params: called, it gives execute's results. program: there after the first run, where every step
-    is kernels of Triton's.
+    is kernels of Triton's. first: nothing of the plan ran before, so that its kernels are best compiled all at once.
 
     Triton's own way is taken where a hook watches launches, and where an address is no multiple of 16 bytes.
     """
 
-    def __init__(self, plan: Plan, params: Mapping[str, float]):
-        self.plan, self.params, self.program = plan, params, None
+    def __init__(self, plan: Plan, params: Mapping[str, float], first: bool):
+        self.plan, self.params, self.first, self.program = plan, params, first, None
         self.able = plan.backend == "triton"
 
     def __call__(self, tensors: Values, seqs: Seqs) -> Values:
@@ -27,17 +28,24 @@ class PreparedPlan:
             if found is not None:
                 return found
         elif program is None and self.able and aligned(tensors):
+            if self.first and self.plan.device.type == "cuda":
+                self.compile(tensors, seqs)
             results, self.program = record(self.plan, tensors, self.params, seqs)
             self.able = self.program is not None
             return results
         return execute(self.plan, tensors, self.params, seqs)
+
+    def compile(self, tensors: Values, seqs: Seqs) -> None:
+        with on_device(self.plan.device):
+            compile_ahead(launches_of(self.plan, tensors, self.params, seqs))
 
 
 def prepared(plan: Plan, tensors: Values, params: Mapping[str, float]) -> PreparedPlan:
     """The plan for these params, and for inputs of whole numbers that are as wide as these: all else that its launches
     depend on is the plan's, or an address."""
     widths = [getattr(tensors[name], "dtype", None) for name in plan.whole_numbers]
-    return plan.prepared.get((*params.values(), *widths), lambda: PreparedPlan(plan, params))
+    make = lambda: PreparedPlan(plan, params, first=not plan.prepared.items)  # noqa: E731
+    return plan.prepared.get((*params.values(), *widths), make)
 
 
 def aligned(tensors: Values) -> bool:

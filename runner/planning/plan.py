@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,8 @@ from ..stage_files.stage_source import StageSource
 from .dtypes import name_of, port_dtype
 from .least_recent import LeastRecent
 
+ABSENT_GPU: ContextVar[str | None] = ContextVar("class of a GPU that is not here", default=None)
+"""What cuda devices are taken for; launching/target.py sets it."""
 BACKENDS = ("auto", "triton", "reference", "interpret")
 
 
@@ -86,6 +89,8 @@ def device_class(device: torch.device) -> str:
     """sm_90 and the like for a GPU, cpu otherwise: all that a configuration may depend on."""
     if device.type != "cuda":
         return device.type
+    if absent := ABSENT_GPU.get():
+        return absent
     major, minor = torch.cuda.get_device_capability(device)
     return f"sm_{major}{minor}"
 

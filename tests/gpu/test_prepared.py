@@ -8,6 +8,9 @@ import torch
 from support.ops import OPS, inputs, op, same_bits
 
 from chunkwise.runner import load
+from chunkwise.runner.commands.warmup import all_launches, bare_call
+from chunkwise.runner.graphs.sizes import complete
+from chunkwise.runner.launching.compile_ahead import compile_ahead
 from chunkwise.runner.planning.execute import execute
 
 pytestmark = pytest.mark.gpu
@@ -188,19 +191,36 @@ def test_torch_compile():
         assert same_bits(compiled(**given), expected[0] * 2)
 
 
-def test_kernels_compiled_once():
-    """A second shape of the same widths compiles nothing, prepared or not."""
+@pytest.fixture
+def compiled(monkeypatch):
+    """The kernels that are not in this process yet, as they are asked for."""
     import triton
 
-    kernel, compiled = op("gated_delta", backend="triton"), []
+    found = []
+    monkeypatch.setattr(triton.knobs.runtime, "jit_cache_hook", lambda **keywords: found.append(keywords["repr"]))
+    return found
+
+
+def test_a_second_shape_compiles_nothing(compiled):
+    kernel = op("gated_delta", backend="triton")
     kernel(**inputs(kernel, torch.bfloat16, device="cuda", **SIZES))
-    hook = triton.knobs.runtime.jit_cache_hook
-    triton.knobs.runtime.jit_cache_hook = lambda **keywords: compiled.append(keywords["repr"])
-    try:
-        for T in (70, 200):
-            given = inputs(kernel, torch.bfloat16, device="cuda", **{**SIZES, "T": T})
-            for _ in range(2):
-                kernel(**given)
-    finally:
-        triton.knobs.runtime.jit_cache_hook = hook
+    compiled.clear()
+    for T in (70, 200):
+        given = inputs(kernel, torch.bfloat16, device="cuda", **{**SIZES, "T": T})
+        for _ in range(2):
+            kernel(**given)
+    assert compiled == []
+
+
+def test_what_was_compiled_ahead_is_what_a_call_needs(compiled):
+    """Forward and backward, at widths that no other test has."""
+    kernel = op("gated_delta", backend="triton")
+    odd = {**SIZES, "K": 40, "V": 24}
+    sizes = complete(kernel.whole, {**odd, "B": 1, "T": 256})
+    call = bare_call(kernel, sizes, None, torch.bfloat16, torch.device("cuda", torch.cuda.current_device()), ())
+    assert compile_ahead(all_launches(call, backward=True)) == [] and compiled
+    compiled.clear()
+    given = {name: x.requires_grad_() for name, x in inputs(kernel, torch.bfloat16, device="cuda", **odd).items()}
+    out = kernel(**given)
+    torch.autograd.grad(out, list(given.values()), [torch.ones_like(x) for x in out])
     assert compiled == []

@@ -6,6 +6,7 @@ with its specialisation of arguments, and what is prepared from them are the rea
 """
 
 from contextlib import contextmanager
+from itertools import count
 from types import SimpleNamespace
 from unittest import mock
 
@@ -16,21 +17,24 @@ from triton.runtime.jit import JITFunction
 from chunkwise.runner.calling import function
 from chunkwise.runner.planning import plan
 
-STREAM, DEVICE = 7, 1000
-"""No machine has that many devices: what Triton keeps for this one is met by nobody else."""
+STREAM = 7
+numbers = count(1000)
+"""No machine has that many devices: what Triton keeps for one of these is met by nobody else."""
 
 
 class Driver:
-    """launches: (kernel with its specialisation, grid, stream, arguments, pointers as addresses) of all that ran."""
+    """launches: (kernel with its specialisation, grid, stream, arguments, pointers as addresses) of all that ran.
+    compiled: the names of kernels."""
 
     def __init__(self, keeps: bool):
-        self.utils, self.launches, self.keeps, self.stream = SimpleNamespace(), [], keeps, STREAM
+        self.launches, self.compiled, self.keeps, self.stream = [], [], keeps, STREAM
+        self.utils, self.device = SimpleNamespace(), next(numbers)
 
     def get_current_target(self):
         return GPUTarget("cuda", 90, 32)
 
     def get_current_device(self):
-        return DEVICE
+        return self.device
 
     def get_current_stream(self, device):
         return self.stream
@@ -57,6 +61,7 @@ def pointer(x):
 
 
 def compiled(self, key, signature, device, constexprs, options, attrs, warmup):
+    driver.active.compiled.append(self.fn.__qualname__)
     kernel = Kernel(self.fn.__qualname__, str(key))
     self.device_caches[device][0][key] = kernel
     return kernel

@@ -56,7 +56,7 @@ def execute(args) -> Outcome:
     with target(args.arch) if args.arch else nullcontext(), compilations() as found:
         start = time.perf_counter()
         call = call_of(args, device)
-        errors = compile_ahead(all_launches(call, args.backward))
+        errors = compile_ahead(all_launches(call, args.backward), None if args.arch else device)
         seconds, kind = time.perf_counter() - start, device_class(device)
     document = {"pipeline": call.graph.name, "device_class": kind, "seconds": round(seconds, 2),
                 "kernels": [asdict(each) for each in found]}  # fmt: skip

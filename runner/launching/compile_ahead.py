@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 import torch
@@ -24,14 +24,19 @@ def launches_of(plan: Plan, inputs: Values, params: Mapping[str, float], seqs: S
             yield from run.launches
 
 
-def compile_ahead(launches: Iterable[Launch], workers: int | None = None) -> list[Exception]:
-    """For the current device. workers: threads, which wait for the compiler most of the time. Returns why kernels do
-    not compile; their launches will say so too."""
+def compile_ahead(launches: Iterable[Launch], device: torch.device | None = None) -> list[Exception]:
+    """For the current device. device: a GPU, on which the kernels are loaded too, with what Triton builds to call them.
+    Threads do it, which wait for compilers most of the time. Returns why kernels do not compile; their launches will
+    say so too."""
     from triton import AsyncCompileMode, FutureKernel
 
-    with ThreadPoolExecutor(workers or os.cpu_count()) as pool, AsyncCompileMode(pool, ignore_errors=True):
+    with ThreadPoolExecutor(os.cpu_count()) as pool, AsyncCompileMode(pool, ignore_errors=True):
         kernels = [compiled(launch) for launch in launches if all(launch.grid)]
     errors = [kernel.future.exception() for kernel in kernels if isinstance(kernel, FutureKernel)]
+    if device is not None and not any(errors):
+        distinct = {id(kernel): kernel for kernel in kernels}.values()
+        with ThreadPoolExecutor(os.cpu_count(), initializer=torch.cuda.set_device, initargs=(device,)) as pool:
+            list(pool.map(load, distinct))
     return [error for error in errors if error]
 
 
@@ -39,6 +44,12 @@ def compiled(launch: Launch):
     """What Triton returns: a compiled kernel, or one to come."""
     options = {"num_warps": launch.num_warps, "num_stages": launch.num_stages}
     return launch.kernel.run(grid=launch.grid, warmup=True, **launch.args, **launch.constexprs, **options)
+
+
+def load(kernel) -> None:
+    """What a first launch would do; where that fails it says so."""
+    with suppress(Exception):
+        (kernel.result() if hasattr(kernel, "result") else kernel).run  # noqa: B018
 
 
 @dataclass(frozen=True)

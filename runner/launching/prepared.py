@@ -37,7 +37,7 @@ class PreparedPlan:
 
     def compile(self, tensors: Values, seqs: Seqs) -> None:
         with on_device(self.plan.device):
-            compile_ahead(launches_of(self.plan, tensors, self.params, seqs))
+            compile_ahead(launches_of(self.plan, tensors, self.params, seqs), self.plan.device)
 
 
 def prepared(plan: Plan, tensors: Values, params: Mapping[str, float]) -> PreparedPlan:

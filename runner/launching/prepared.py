@@ -1,5 +1,6 @@
 """A plan on tensors, for callers who want its results and nothing else: a program from the second run on."""
 
+import threading
 from collections.abc import Mapping
 
 from ...stages._seqs import Seqs
@@ -9,35 +10,39 @@ from .compile_ahead import compile_ahead, launches_of
 from .program import ALIGNMENT, Program
 from .record import record
 
+_first_runs = threading.RLock()
+"""One at a time: two threads that launch a kernel for the first time find it half loaded in Triton."""
+
 
 class PreparedPlan:
     """A plan with its params: called, it gives execute's results. program: there after the first run, where every step
-    is kernels of Triton's. first: nothing of the plan ran before, so that its kernels are best compiled all at once.
+    is plain kernels of Triton's (able). first: nothing of the plan ran before, so that its kernels are best compiled
+    all at once.
 
     Triton's own way is taken where a hook watches launches, and where an address is no multiple of 16 bytes.
     """
 
     def __init__(self, plan: Plan, params: Mapping[str, float], first: bool):
         self.plan, self.params, self.first, self.program = plan, params, first, None
-        self.able = plan.backend == "triton"
+        self.able = plan.backend == "triton" and all(step.launcher for step in plan.steps)
 
     def __call__(self, tensors: Values, seqs: Seqs) -> Values:
+        if self.program is None and self.able and aligned(tensors):
+            with _first_runs:
+                if self.program is None:
+                    return self.first_run(tensors, seqs)
         program: Program | None = self.program
-        if program is not None and not program.seen:
-            found = program(tensors, seqs)
-            if found is not None:
-                return found
-        elif program is None and self.able and aligned(tensors):
-            if self.first and self.plan.device.type == "cuda":
-                self.compile(tensors, seqs)
-            results, self.program = record(self.plan, tensors, self.params, seqs)
-            self.able = self.program is not None
-            return results
-        return execute(self.plan, tensors, self.params, seqs)
+        found = None if program is None or program.seen else program(tensors, seqs)
+        return execute(self.plan, tensors, self.params, seqs) if found is None else found
 
-    def compile(self, tensors: Values, seqs: Seqs) -> None:
-        with on_device(self.plan.device):
-            compile_ahead(launches_of(self.plan, tensors, self.params, seqs), self.plan.device)
+    def first_run(self, tensors: Values, seqs: Seqs) -> Values:
+        device = self.plan.device
+        if self.first and device.type == "cuda":
+            with on_device(device):
+                compile_ahead(launches_of(self.plan, tensors, self.params, seqs), device)
+        results, self.program = record(self.plan, tensors, self.params, seqs)
+        self.able = self.program is not None
+        return results
 
 
 def prepared(plan: Plan, tensors: Values, params: Mapping[str, float]) -> PreparedPlan:

@@ -22,8 +22,8 @@ Origin = tuple[str, str]
 
 
 def record(plan: Plan, tensors: Values, params: Mapping[str, float], seqs: Seqs) -> tuple[Values, Program | None]:
-    """(the plan's results, a program that gives them too); None where not every step is plain kernels of Triton's.
-    tensors: from multiples of ALIGNMENT on, as the program will have them."""
+    """(the plan's results, a program that gives them too); None where kernels are no plain ones of Triton's. plan: of
+    kernels alone. tensors: from multiples of ALIGNMENT on, as the program will have them."""
     recorder = Recorder(plan, seqs)
     results = execute(plan, apart(tensors), params, seqs, observe=recorder)
     return results, recorder.program() if recorder.able else None
@@ -50,10 +50,7 @@ class Recorder:
         self.launches: dict[str, list[PreparedLaunch]] = {}
         self.kernels: dict = {}
 
-    def __call__(self, step: Step, run, outputs) -> None:
-        if not isinstance(run, Kernels):
-            self.able = False
-            return run()
+    def __call__(self, step: Step, run: Kernels, outputs: Values) -> None:
         compiled = [run_kernel(launch) for launch in run.launches]
         origins = self.origins(step, run)
         launched = [(launch, kernel) for launch, kernel in zip(run.launches, compiled) if all(launch.grid)]

@@ -1,11 +1,15 @@
 """Calls as CUDA graphs, where no GPU is needed: what is refused, in words. tests/gpu/test_graphed.py replays them."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 import torch
 from support.ops import inputs
+from support.stand_in_driver import stand_in_driver
 
 from chunkwise.runner import load
-from chunkwise.runner.calling.graphed import check
+from chunkwise.runner.calling.graphed import WARM_UPS, check
 from chunkwise.runner.diagnostics.errors import ChunkwiseError
 
 SIZES = dict(B=2, H=1, HV=1, K=8, V=8)
@@ -52,3 +56,59 @@ def test_what_a_replay_does_not_take(name, x, message, help):
     given = {each: tensor for each, tensor in call.tensors.items() if tensor is not None}
     expected = ("CW604", message, help.format(names=", ".join(given)))
     assert refused(lambda: check(call.graph, given, name, x)) == expected
+
+
+@pytest.fixture
+def launched(monkeypatch):
+    """What reaches a driver that stands in for a GPU's, by phase: capture is what a CUDA graph would hold."""
+    with stand_in_driver() as driver:
+        phases = {"warm up": [], "capture": [], "replays": 0}
+
+        class Capture:
+            def __init__(self, graph):
+                phases["warm up"], driver.launches = driver.launches, []
+
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *error):
+                phases["capture"], driver.launches = driver.launches, []
+
+        def replay():
+            phases["replays"] += 1
+
+        stream = SimpleNamespace(wait_stream=lambda other: None)
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=replay))
+        monkeypatch.setattr(torch.cuda, "graph", Capture)
+        monkeypatch.setattr(torch.cuda, "Stream", lambda: stream)
+        monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+        monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+        yield phases
+
+
+def addresses(launches):
+    return {x for *_, arguments in launches for x in arguments if type(x) is int}
+
+
+def test_what_is_captured(launched):
+    """The call on the tensors given, once; a warm-up writes over a copy of the states."""
+    op = load("kda_decode", backend="triton")
+    given = inputs(op, torch.bfloat16, **SIZES, T=1)
+    replay = op.graphed(**given)
+    assert len(launched["warm up"]) == WARM_UPS * len(launched["capture"]) > 0
+    read = {x.data_ptr() for x in given.values()}
+    assert read <= addresses(launched["capture"])
+    assert addresses(launched["warm up"]) & read == read - {given["state"].data_ptr()}
+    assert {x.data_ptr() for x in replay.outputs} <= addresses(launched["capture"])
+    assert replay.outputs.new_state is given["state"] and all(replay.inputs[name] is given[name] for name in given)
+
+
+def test_what_a_replay_is_given_is_copied_in(launched):
+    op = load("gated_delta", backend="triton")
+    given = {name: x.requires_grad_() for name, x in inputs(op, torch.bfloat16, **SIZES, T=20).items()}
+    with torch.no_grad():
+        replay = op.graphed(**given, outputs=["o"])
+    other = torch.ones_like(given["q"])
+    out = replay(q=other, k=given["k"])
+    assert torch.equal(given["q"], other) and launched["replays"] == 1
+    assert out is replay.outputs is replay() and out.final_state is None and launched["replays"] == 2

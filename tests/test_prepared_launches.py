@@ -218,6 +218,20 @@ def test_params_arrive(driver):
         assert [scale in arguments for *_, arguments in found].count(True) == 1
 
 
+def test_params_that_do_not_come_again_are_not_prepared(driver, by_triton):
+    """A seed, say: what is prepared pays from the third call with the same params on."""
+    op, given = gated()
+    op(**given)
+    for at, asked in enumerate((6, 12, 18, 24, 30)):
+        op(**given, scale=1 / (at + 2))
+        assert len(by_triton) == 6 + asked
+    (plan,) = op.plans.items.values()
+    assert [run.program is not None for run in plan.prepared.items.values()] == [True] + [False] * 5
+    for asked in (42, 42):
+        op(**given, scale=0.5)
+        assert len(by_triton) == asked
+
+
 def test_whole_numbers_of_both_widths(driver):
     op = load("gated_delta_decode", backend="triton")
     given = inputs(op, torch.bfloat16, **SMALL)

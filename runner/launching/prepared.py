@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from ...stages._seqs import Seqs
 from ..planning.execute import Values, execute, on_device
 from ..planning.plan import Plan
+from ..planning.sequences import is_captured
 from .compile_ahead import compile_ahead, launches_of
 from .program import ALIGNMENT, Program
 from .record import record
@@ -15,29 +16,32 @@ _first_runs = threading.RLock()
 
 
 class PreparedPlan:
-    """A plan with its params: called, it gives execute's results. program: there after the first run, where every step
-    is plain kernels of Triton's (able). first: nothing of the plan ran before, so that its kernels are best compiled
-    all at once.
+    """A plan with its params: called, it gives execute's results. first: nothing of the plan ran before.
 
-    Triton's own way is taken where a hook watches launches, and where an address is no multiple of 16 bytes.
+    program: where every step is plain kernels of Triton's (able), it is there after one run; after two, where the plan
+    ran with other params before: a seed that changes at every call is not worth one. Triton's own way is taken where a
+    hook watches launches, and where an address is no multiple of 16 bytes.
     """
 
     def __init__(self, plan: Plan, params: Mapping[str, float], first: bool):
         self.plan, self.params, self.first, self.program = plan, params, first, None
         self.able = plan.backend == "triton" and all(step.launcher for step in plan.steps)
+        self.due = first
 
     def __call__(self, tensors: Values, seqs: Seqs) -> Values:
         if self.program is None and self.able and aligned(tensors):
             with _first_runs:
-                if self.program is None:
+                if self.program is None and self.due:
                     return self.first_run(tensors, seqs)
+                self.due = True
         program: Program | None = self.program
         found = None if program is None or program.seen else program(tensors, seqs)
         return execute(self.plan, tensors, self.params, seqs) if found is None else found
 
     def first_run(self, tensors: Values, seqs: Seqs) -> Values:
+        """It compiles the kernels all at once; a launch that is captured could not wait for that."""
         device = self.plan.device
-        if self.first and device.type == "cuda":
+        if self.first and device.type == "cuda" and not is_captured(device):
             with on_device(device):
                 compile_ahead(launches_of(self.plan, tensors, self.params, seqs), device)
         results, self.program = record(self.plan, tensors, self.params, seqs)

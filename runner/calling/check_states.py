@@ -61,8 +61,10 @@ def shared_memory(graph: Graph, name: str, tensors: Mapping[str, torch.Tensor | 
 
 def end_of(x: torch.Tensor) -> int:
     """The address after a tensor's last byte; 0 where it has none."""
-    if not x.numel():
+    if not (size := x.nbytes):
         return 0
+    if x.is_contiguous():
+        return x.data_ptr() + size
     last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride()))
     return x.data_ptr() + (last + 1) * x.element_size()
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..calling.function import Call
+from ..calling.call import Call
 from ..drawing.save_graph import save_svg
 from ..graphs.flops import require_flops
 from ..reporting.outcome import Outcome, Progress, document_text

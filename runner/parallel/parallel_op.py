@@ -8,13 +8,14 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from ..calling.autograd import differentiable, needs_autograd
+from ..calling.call import Call
 from ..calling.fingerprint import fingerprint
-from ..calling.function import Call, Op, refuse_positional
-from ..calling.least_recent import LeastRecent
+from ..calling.function import Op, refuse_positional
 from ..calling.transforms import refuse_transforms
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..planning.dtypes import name_of
+from ..planning.least_recent import LeastRecent
 from ..planning.sequences import check_agreement, host_lengths, lengths_of, refuse
 from .agreement import Agreement, is_ready
 from .cut import Cut, even_rows, packed_cut, plain_cut

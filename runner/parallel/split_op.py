@@ -1,8 +1,9 @@
-"""An op as the calls of a cut sequence see it (function.Call): its graphs are split, its plans are its own."""
+"""An op as the calls of a cut sequence see it (call.Call): its graphs are split, its plans are its own."""
 
-from ..calling.function import Call, Op
-from ..calling.least_recent import LeastRecent
+from ..calling.call import Call
+from ..calling.function import Op
 from ..graphs.graph import Graph
+from ..planning.least_recent import LeastRecent
 from .exchange_stage import Ranks
 from .split_graph import split_graph
 

@@ -178,11 +178,14 @@ def to_device(x: torch.Tensor, device: torch.device) -> torch.Tensor:
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
+plain_seqs = lru_cache(maxsize=256)(Seqs)
+
+
 def seqs_of(packing: Packing | None, sizes) -> Seqs:
     """What launchers see. A pipeline without chunks has C = 1 and no use for the tables."""
     T, C, N = sizes.get("T", 1), sizes.get("C", 1), sizes.get("N", 1)
     NT = sizes.get("NT", T)
     if packing is None:
-        return Seqs(N, T, C, NT)
+        return plain_seqs(N, T, C, NT)
     cu_seqlens, table, offsets = device_tables(packing.lengths, NT, C, packing.device)
     return Seqs(N, T, C, NT, cu_seqlens, table, offsets, packing.lengths)

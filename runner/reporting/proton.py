@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from ..calling.function import Call
+from ..calling.call import Call
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.flops import flops

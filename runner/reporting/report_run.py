@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..backward.keep import kept_bytes
-from ..calling.function import Call
+from ..calling.call import Call
 from ..planning.dtypes import name_of
 from ..planning.plan import buffer_of, bytes_of
 from ..verification.report_verify import document as verify_document

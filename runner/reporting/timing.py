@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import torch
 
-from ..calling.function import Call
+from ..calling.call import Call
 from ..graphs.flops import flops
 from ..graphs.graph import Graph
-from ..planning.execute import execute, run_step
+from ..planning.execute import Maker, Observer, Values, execute, run_step
 from ..planning.plan import Plan, Step, buffer_of, bytes_of
 from ..verification.generate import make_cotangents
 from .clocks import RaceClock, Timing, clock_of
@@ -80,28 +80,40 @@ def time_call(
     run_all(run_step)
     run_all(observe)
     progress("time the whole op")
-    (whole,) = clock.race([lambda _: run_all(run_step)])
+    run_all()
+    (whole,) = clock.race([lambda _: run_all()])
     how = "CUDA events, cold L2" if call.device.type == "cuda" else "wall clock on the CPU, warm caches"
     notes = tuple(dict.fromkeys(note for plan in plans for note in plan.notes))
-    peak = clock.peak_mb(lambda _: run_all(run_step))
+    peak = clock.peak_mb(lambda _: run_all())
     return Timings(plans[0].graph, tuple(stages), whole, how, peak, notes)
 
 
 def passes(call: Call, backward: bool) -> tuple[list[Plan], Callable]:
-    """(the plans of a call, a function of an observer, and of what makes the buffers, that runs them all and returns
-    their results)."""
+    """(the plans of a call, a function that runs them all and returns their results). It takes an observer, and what
+    makes the buffers; without an observer the plans run as in a user's call."""
     inputs = call.contiguous
     if not backward:
         plan = call.forward_plan()
-        return [plan], lambda observe, make=torch.empty: execute(plan, inputs, call.params, call.seqs, observe, make)
+
+        def run_forward(observe: Observer | None = None, make: Maker = torch.empty) -> Values:
+            if observe is None:
+                return call.run_forward(inputs)
+            return execute(plan, inputs, call.params, call.seqs, observe, make)
+
+        return [plan], run_forward
     joint = call.joint(call.trainable(), call.wanted)
     forward, back = call.forward_plan(joint), call.backward_plan(joint)
     cotangents = make_cotangents(joint, call.sizes, call.io, call.device)
 
-    def run_all(observe, make=torch.empty) -> dict[str, torch.Tensor | None]:
-        results = execute(forward, inputs, call.params, call.seqs, observe, make)
+    def run_all(observe: Observer | None = None, make: Maker = torch.empty) -> Values:
+        def run(prepared: Callable[[Values, Graph], Values], plan: Plan, given: Values) -> Values:
+            if observe is None:
+                return prepared(given, joint)
+            return execute(plan, given, call.params, call.seqs, observe, make)
+
+        results = run(call.run_forward, forward, inputs)
         kept = {name: results[name] for name in joint.kept}
-        gradients = execute(back, {**inputs, **cotangents, **kept}, call.params, call.seqs, observe, make)
+        gradients = run(call.run_backward, back, {**inputs, **cotangents, **kept})
         return results | {f"d_{name}": x for name, x in gradients.items()}
 
     return [forward, back], run_all

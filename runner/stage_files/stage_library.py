@@ -15,7 +15,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from traceback import walk_tb
@@ -87,6 +87,7 @@ class Stage:
         return keyword_names(self.reference)
 
 
+@lru_cache(maxsize=1024)
 def keyword_names(function: Callable) -> tuple[str, ...]:
     """A function's keyword-only parameters, less those that the runner always passes."""
     parameters = inspect.signature(function).parameters.values()

@@ -12,7 +12,7 @@ import torch
 
 from ...stages._seqs import Seqs
 from ..backward.vjp_stage import vjp_stage
-from ..calling.function import Call
+from ..calling.call import Call
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Graph, Node

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from support.ranks import on_ranks
+from support.ranks import COMPILER, MODULES, SPAWN, on_ranks
 from torch.distributed.device_mesh import init_device_mesh
 
 from chunkwise.runner import ChunkwiseError, load
@@ -25,6 +25,7 @@ from chunkwise.runner.parallel.split_graph import reach_of, split_graph
 from chunkwise.runner.parallel.verify_ranks import cut_rows, together
 from chunkwise.runner.verification.generate import make_cotangents, make_inputs
 
+SPAWN.set_forkserver_preload([*MODULES, *COMPILER])
 ROOT = Path(__file__).resolve().parents[1]
 PIPELINES = ["gated_delta", "delta_rule", "simple_gla", "retention", "lightning", "gla", "kda", "mamba2"]
 SCANS = ["gated_delta", "simple_gla", "gla", "kda"]
@@ -58,8 +59,9 @@ def alone(op, inputs, cotangents, lengths):
 
 def worst(found, right):
     """The largest relative difference, and where."""
-    assert found.keys() == right.keys()
-    off = {name: (found[name] - x).abs().max().item() / max(x.abs().max().item(), 1e-30) for name, x in right.items()}
+    assert {name: x.shape for name, x in found.items()} == {name: x.shape for name, x in right.items()}
+    some = {name: x for name, x in right.items() if x.numel()}
+    off = {name: (found[name] - x).abs().max().item() / max(x.abs().max().item(), 1e-30) for name, x in some.items()}
     return max((size, name) for name, size in off.items())
 
 
@@ -69,10 +71,43 @@ def compare(rank, size, cases):
     for name, lengths, rows in cases:
         op, inputs, cotangents = case(name, lengths, None if lengths else sum(rows))
         rows = rows or even_rows(sum(lengths), size)
-        made = together(op.context_parallel(), inputs, cotangents, lengths, rows, True)
+        cut, first = op.context_parallel(), size == 3 and (name, lengths, rows) == cases[0]
+        right = alone(op, inputs, cotangents, lengths) if rank == 0 or first else None
+        made = together(cut, inputs, cotangents, lengths, rows, True)
         if rank == 0:
-            found[name, lengths, rows] = worst(made, alone(op, inputs, cotangents, lengths))
+            found[name, lengths, rows] = worst(made, right)
+        if first:
+            called = Called(op, inputs, cotangents, right, rows, rank)
+            found["compiled", lengths, rows] = called.off(compiled(cut, lengths, rows if lengths else None))
     return found
+
+
+def compiled(cut, lengths, rows=None):
+    """A call as one graph of torch.compile."""
+    torch._dynamo.reset()
+    return torch.compile(lambda **given: cut(**given, seqlens=lengths, rows=rows), backend="aot_eager", fullgraph=True)
+
+
+class Called:
+    """What a rank gets that calls a cut op as a model does, against its rows of what one process gets."""
+
+    def __init__(self, op, inputs, cotangents, right, rows, rank):
+        self.right, self.cotangents, self.rows = right, cotangents, (sum(rows[:rank]), rows[rank])
+        self.axes = {name: value.axes for name, value in op.whole.inputs.items()}
+        self.trained = [name[2:] for name in right if name.startswith("d_")]
+        self.mine = {name: cut_rows(x, self.axes[name], *self.rows) for name, x in inputs.items()}
+
+    def off(self, run):
+        """The worst difference, gradients and final states added over the ranks."""
+        leaves = {name: x.clone().requires_grad_(name in self.trained) for name, x in self.mine.items()}
+        out, d = run(**leaves), {**self.cotangents, "o": cut_rows(self.cotangents["o"], ("B", "T"), *self.rows)}
+        grads = torch.autograd.grad([getattr(out, name) for name in d], [leaves[n] for n in self.trained], d.values())
+        axes = {"o": ("B", "T"), "final_state": ("N",)} | {f"d_{name}": self.axes[name] for name in self.trained}
+        made = {**{name: x.detach().clone() for name, x in out._asdict().items()}, **dict(zip([*axes][2:], grads))}
+        for name in axes:
+            if "T" not in axes[name]:
+                dist.all_reduce(made[name])
+        return worst(made, {name: cut_rows(self.right[name], axes[name], *self.rows) for name in axes})
 
 
 TWO = [((37, 51, 40), None)]
@@ -85,7 +120,7 @@ def test_as_one_process(size, names, kinds):
     """Plain and packed; sequences that begin, end, pass through, or have no rows; ranks without rows."""
     found = on_ranks(size, compare, [(name, *kind) for name, kind in product(names, kinds)])[0]
     assert isinstance(found, dict), found
-    assert len(found) == len(kinds) * len(names)
+    assert len(found) == len(kinds) * len(names) + (size == 3)
     assert {each: off for each, off in found.items() if not off[0] <= CLOSE} == {}
 
 
@@ -94,10 +129,7 @@ def autograd_and_modes(rank, size):
     lengths = (37, 51, 40)
     op, inputs, cotangents = case("gated_delta", lengths)
     right, rows = alone(op, inputs, cotangents, lengths), even_rows(128, size)
-    start, own = sum(rows[:rank]), rows[rank]
-    axes = {name: value.axes for name, value in op.whole.inputs.items()}
-    mine = {name: cut_rows(x, axes[name], start, own) for name, x in inputs.items()}
-    d_o = cut_rows(cotangents["o"], ("B", "T"), start, own)
+    called = Called(op, inputs, cotangents, right, rows, rank)
     budget = load("gated_delta", memory_budget=0).with_axes({"C": 16}).context_parallel()
     mesh = init_device_mesh("cpu", (1, size), mesh_dim_names=("dp", "cp"))
     cut, meshed = op.context_parallel(), op.context_parallel(mesh["cp"])
@@ -110,25 +142,28 @@ def autograd_and_modes(rank, size):
         "checkpoint": lambda **given: torch.utils.checkpoint.checkpoint(
             lambda: cut(**given, seqlens=lengths), use_reentrant=False
         ),
-        "compile": torch.compile(lambda **given: cut(**given, seqlens=lengths), backend="eager"),
+        "compile": compiled(cut, lengths),
+        "compile, with a budget": compiled(budget, torch.tensor(lengths)),
     }
-    found = {}
-    for way, run in ways.items():
-        leaves = {name: x.clone().requires_grad_() for name, x in mine.items()}
-        out = run(**leaves)
-        grads = torch.autograd.grad([out.o, out.final_state], list(leaves.values()), [d_o, cotangents["final_state"]])
-        made = dict(zip(leaves, grads))
-        dist.all_reduce(made["initial_state"])
-        state = out.final_state.detach().clone()
-        dist.all_reduce(state)
-        wanted = {name: cut_rows(right[f"d_{name}"], axes[name], start, own) for name in made}
-        wanted |= {"o": cut_rows(right["o"], ("B", "T"), start, own), "final_state": right["final_state"]}
-        found[way] = worst({**made, "o": out.o.detach(), "final_state": state}, wanted)
+    found = {way: called.off(run) for way, run in ways.items()}
     with torch.no_grad():
-        out = cut(**mine, seqlens=lengths, outputs=["o"])
+        out = cut(**called.mine, seqlens=lengths, outputs=["o"])
         assert out.final_state is None
-        found["no_grad"] = worst({"o": out.o}, {"o": cut_rows(right["o"], ("B", "T"), start, own)})
+        found["no_grad"] = worst({"o": out.o}, {"o": cut_rows(right["o"], ("B", "T"), *called.rows)})
+    found["ops"] = registered(cut.library, called.mine, lengths)
     return found
+
+
+def registered(library, given, lengths):
+    """What torch.library.opcheck says of both ops."""
+    seen, run = [], library.backward
+    library.backward = lambda *args: seen.append(args) or run(*args)
+    leaves = {name: x.clone().requires_grad_() for name, x in given.items()}
+    args = (*leaves.values(), *(None for _ in library.params), None, None, list(lengths), None, ["o"], list(leaves))
+    found = torch.library.opcheck(library.forward, args)
+    library.forward(*args)[0].sum().backward()
+    backward = [x.detach() if isinstance(x, torch.Tensor) else x for x in seen[-1]]
+    return found | {f"backward {name}": said for name, said in torch.library.opcheck(run, backward).items()}
 
 
 def nothing_leaks(rank, size):
@@ -208,8 +243,11 @@ def both():
 
 def test_as_a_model_calls_it(both):
     for found in both:
-        assert len(found["autograd_and_modes"]) == 7
-        assert {way: off for way, off in found["autograd_and_modes"].items() if not off[0] <= CLOSE} == {}
+        ways = dict(found["autograd_and_modes"])
+        ops = ways.pop("ops")
+        assert len(ops) == 8 and set(ops.values()) == {"SUCCESS"}
+        assert len(ways) == 8
+        assert {way: off for way, off in ways.items() if not off[0] <= CLOSE} == {}
 
 
 def test_nothing_leaks_from_one_document_to_the_next(both):

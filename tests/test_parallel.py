@@ -19,11 +19,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from chunkwise.runner import ChunkwiseError, load
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.main import main
-from chunkwise.runner.parallel.cut import even_rows, packed_cut, ranks_of
+from chunkwise.runner.parallel.cut import even_rows, packed_cut, ranks_of, row_axis
 from chunkwise.runner.parallel.exchange_stage import ranks_on_paper
 from chunkwise.runner.parallel.split_graph import reach_of, split_graph
 from chunkwise.runner.parallel.verify_ranks import cut_rows, together
 from chunkwise.runner.verification.generate import make_cotangents, make_inputs
+from chunkwise.runner.workloads import other_axes
 
 SPAWN.set_forkserver_preload([*MODULES, *COMPILER])
 ROOT = Path(__file__).resolve().parents[1]
@@ -38,9 +39,10 @@ CLOSE = 1e-11
 
 def case(name, lengths, T=None, C=16):
     """(op, inputs, cotangents) in float64: slow decay, so that what crosses a cut is seen a long way after."""
-    op = load(name).with_axes({"C": C})
+    op = load(name)
+    op = op.with_axes({"C": C}) if "C" in op.spec.axes else op
     sizes = SIZES | dict(B=2 if lengths is None else 1, T=T or sum(lengths))
-    sizes = complete(op.whole, sizes, None if lengths is None else len(lengths))
+    sizes = complete(op.whole, sizes | other_axes(sizes), None if lengths is None else len(lengths))
     inputs = make_inputs(op.whole, sizes, torch.float64, "cpu", 0, "weak_gate")
     call = op.bind(inputs, seqlens=lengths)
     joint = call.joint(call.trainable(), call.wanted)
@@ -65,20 +67,21 @@ def worst(found, right):
     return max((size, name) for name, size in off.items())
 
 
-def compare(rank, size, cases):
+def compare(rank, size, cases, compile_too):
     """On rank 0, the worst difference of each case."""
     found = {}
     for name, lengths, rows in cases:
+        too = (name, lengths, rows) in compile_too
         op, inputs, cotangents = case(name, lengths, None if lengths else sum(rows))
         rows = rows or even_rows(sum(lengths), size)
-        cut, first = op.context_parallel(), size == 3 and (name, lengths, rows) == cases[0]
-        right = alone(op, inputs, cotangents, lengths) if rank == 0 or first else None
+        cut = op.context_parallel()
+        right = alone(op, inputs, cotangents, lengths) if rank == 0 or too else None
         made = together(cut, inputs, cotangents, lengths, rows, True)
         if rank == 0:
             found[name, lengths, rows] = worst(made, right)
-        if first:
+        if too:
             called = Called(op, inputs, cotangents, right, rows, rank)
-            found["compiled", lengths, rows] = called.off(compiled(cut, lengths, rows if lengths else None))
+            found[f"{name} compiled", lengths, rows] = called.off(compiled(cut, lengths, rows))
     return found
 
 
@@ -94,33 +97,41 @@ class Called:
     def __init__(self, op, inputs, cotangents, right, rows, rank):
         self.right, self.cotangents, self.rows = right, cotangents, (sum(rows[:rank]), rows[rank])
         self.axes = {name: value.axes for name, value in op.whole.inputs.items()}
+        self.axes |= {name: op.whole.values[value].axes for name, value in op.whole.outputs.items()}
         self.trained = [name[2:] for name in right if name.startswith("d_")]
         self.mine = {name: cut_rows(x, self.axes[name], *self.rows) for name, x in inputs.items()}
 
     def off(self, run):
         """The worst difference, gradients and final states added over the ranks."""
         leaves = {name: x.clone().requires_grad_(name in self.trained) for name, x in self.mine.items()}
-        out, d = run(**leaves), {**self.cotangents, "o": cut_rows(self.cotangents["o"], ("B", "T"), *self.rows)}
+        out, d = run(**leaves), {name: cut_rows(x, self.axes[name], *self.rows) for name, x in self.cotangents.items()}
         grads = torch.autograd.grad([getattr(out, name) for name in d], [leaves[n] for n in self.trained], d.values())
-        axes = {"o": ("B", "T"), "final_state": ("N",)} | {f"d_{name}": self.axes[name] for name in self.trained}
-        made = {**{name: x.detach().clone() for name, x in out._asdict().items()}, **dict(zip([*axes][2:], grads))}
-        for name in axes:
-            if "T" not in axes[name]:
-                dist.all_reduce(made[name])
-        return worst(made, {name: cut_rows(self.right[name], axes[name], *self.rows) for name in axes})
+        made = {name: x.detach().clone() for name, x in out._asdict().items()}
+        made |= {f"d_{name}": x for name, x in zip(self.trained, grads)}
+        axes = {name: self.axes[name.removeprefix("d_")] for name in made}
+        for name, x in made.items():
+            if row_axis(axes[name]) is None:
+                dist.all_reduce(x)
+        return worst(made, {name: cut_rows(self.right[name], axes[name], *self.rows) for name in made})
 
 
 TWO = [((37, 51, 40), None)]
 THREE = [((0, 3, 70, 1, 9), (30, 0, 53)), ((60,), None), ((20, 30, 9, 37), None)]
 FOUR = [(None, (17, 0, 30, 5)), ((5, 90, 0), (20, 40, 3, 32))]
+ATTENTION = {2: (16, 16), 3: (9, 0, 14), 4: (7, 8, 3, 8)}
+"""Rows of flash and flash_varlen, whose documents end anywhere."""
 
 
 @pytest.mark.parametrize("size,names,kinds", [(2, PIPELINES, TWO), (3, PIPELINES[1::2], THREE), (4, SCANS, FOUR)])
 def test_as_one_process(size, names, kinds):
-    """Plain and packed; sequences that begin, end, pass through, or have no rows; ranks without rows."""
-    found = on_ranks(size, compare, [(name, *kind) for name, kind in product(names, kinds)])[0]
+    """Plain and packed; sequences that begin, end, pass through, or have no rows; ranks without rows. On three ranks in
+    compiled code too."""
+    cases = [(name, *kind) for name, kind in product(names, kinds)]
+    cases += [(name, None, ATTENTION[size]) for name in ("flash", "flash_varlen")]
+    too = [cases[0], cases[-1]] if size == 3 else []
+    found = on_ranks(size, compare, cases, too)[0]
     assert isinstance(found, dict), found
-    assert len(found) == len(kinds) * len(names) + (size == 3)
+    assert len(found) == len(cases) + len(too)
     assert {each: off for each, off in found.items() if not off[0] <= CLOSE} == {}
 
 
@@ -185,10 +196,20 @@ def nothing_leaks(rank, size):
     return found
 
 
+COMMANDS = {
+    "gated_delta": ["--seqlens", "17,23", "--axes", "T=40,H=1,HV=1,K=8,V=8,C=16"],
+    "flash_varlen": ["--axes", "B=1,Sq=41,Sk=41,H=1,HQ=2,D=8,DV=8,ND=3"],
+}
+
+
 def command(rank, size):
-    text, line = io.StringIO(), "run gated_delta --context-parallel --backward --seqlens 17,23 --device cpu"
+    return {name: run_command(name, options) for name, options in COMMANDS.items()}
+
+
+def run_command(name, options):
+    text = io.StringIO()
     with contextlib.redirect_stdout(text), tempfile.TemporaryDirectory() as folder:
-        code = main([*line.split(), "--axes", "T=40,H=1,HV=1,K=8,V=8,C=16", "--out", folder])
+        code = main(["run", name, "--context-parallel", "--backward", "--device", "cpu", *options, "--out", folder])
     return code, text.getvalue()
 
 
@@ -268,15 +289,19 @@ def test_ranks_that_differ_are_refused_on_every_rank(both):
         assert said["serial"].startswith("CW621: scan (gla_chunk_scan) holds a state of each sequence")
     assert first["rows"] == "CW622: rank 1 of 2 refuses its call: v [B T HV V] has T = 7, q has 8"
     assert second["rows"] == "CW604: v [B T HV V] has T = 7, q has 8"
-    assert first["uneven"] == "CW622: rank 1 of 2 refuses its call: rank 1 has T = 8 rows, spread evenly, it has 7"
+    assert first["uneven"] == "CW622: rank 1 of 2 refuses its call: rank 1 has 8 rows, spread evenly, it has 7"
 
 
 def test_the_command_on_two_ranks(both):
-    (code, text), (other, silent) = (found["command"] for found in both)
+    (code, text), (other, silent) = (found["command"]["gated_delta"] for found in both)
     assert (code, other, silent) == (0, 0, "")
     for words in ("scan.gather", "all_gather", "gloo", "merge_cotangents", "MB from other ranks", "verified:"):
         assert words in text, text
     assert "2 ranks together: 8 outputs and gradients within budget of the definition" in text, text
+    code, text = both[0]["command"]["flash_varlen"]
+    assert code == 0 and "2 ranks together: 6 outputs and gradients within budget of the definition" in text, text
+    for words in ("attend.gather", "attend.vjp.scatter", "reduce_scatter", "21 of 41 rows", "MB from other ranks"):
+        assert words in text, text
 
 
 def test_a_model_trains_the_same(both):

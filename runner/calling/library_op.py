@@ -205,9 +205,7 @@ class LibraryOp:
         needed = [name for name, needs in zip(self.inputs, ctx.needs_input_grad) if needs]
         *saved, cu_seqlens, lengths = ctx.saved_tensors
         packing = (cu_seqlens, lengths, *ctx.packing)
-        found = self.backward(
-            *incoming, *saved, *ctx.numbers, *packing, ctx.sizes, ctx.io, ctx.absent, needed
-        )
+        found = self.backward(*incoming, *saved, *ctx.numbers, *packing, ctx.sizes, ctx.io, ctx.absent, needed)
         graph = self.op.graph(frozenset(ctx.absent))
         joint = self.joint(graph, needed, self.flowing(incoming))
         found = dict(zip(self.trained, found if isinstance(found, tuple) else (found,)))

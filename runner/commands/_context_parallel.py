@@ -12,7 +12,7 @@ from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..drawing.save_graph import save_svg
 from ..graphs.flops import require_flops
 from ..graphs.sizes import complete
-from ..parallel.cut import even_rows
+from ..parallel.cut import ROWS, even_rows, row_axis, tokens_of
 from ..parallel.parallel_op import ParallelOp
 from ..parallel.rank_clock import RankClock
 from ..parallel.split_graph import cut_errors
@@ -112,12 +112,20 @@ def run_cut(args, op: ParallelOp, device: torch.device) -> Outcome:
 
 def bind_rows(op: ParallelOp, whole, seqlens, io, device, seed: int):
     """(a call on this rank's rows, made here, what they are in words)."""
-    rows = even_rows(whole["T"], op.ranks.size)
-    here = {**whole, "T": rows[op.ranks.rank]}
+    rows = even_rows(tokens_of(whole), op.ranks.size)
+    here = {**whole, **{axis: rows[op.ranks.rank] for axis in ROWS if axis in whole}}
     inputs = make_inputs(op.op.whole, here, io, device, seed + op.ranks.rank)
-    call, _ = op.bind(inputs, seqlens=seqlens, rows=rows if seqlens is not None else None)
-    text = f"rank 0 of {op.ranks.size}: {rows[0]} of {whole['T']} rows, over {op.ranks.transport}"
+    inputs |= whole_numbers(op, whole, io, device, seed)
+    call, _ = op.bind(inputs, seqlens=seqlens, rows=rows)
+    text = f"rank 0 of {op.ranks.size}: {rows[0]} of {sum(rows)} rows, over {op.ranks.transport}"
     return call, text
+
+
+def whole_numbers(op: ParallelOp, whole, io, device, seed: int) -> dict:
+    """Inputs that count rows of all ranks, and are the same on each: where documents end, say."""
+    ints = [name for name, x in op.op.whole.inputs.items() if x.dtype == "int" and row_axis(x.axes) is None]
+    made = make_inputs(op.op.whole, whole, io, device, seed) if ints else {}
+    return {name: made[name] for name in ints}
 
 
 def all_ok(op: ParallelOp, checked: Verification | None) -> bool:

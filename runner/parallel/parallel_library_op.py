@@ -1,4 +1,4 @@
-"""A context parallel op as torch.compile sees it: two ``torch.library`` ops, as for the plain op (calling/library_op.py).
+"""A context parallel op as torch.compile sees it: two ``torch.library`` ops, as a plain op has (calling/library_op.py).
 
 What the compiler is told does not depend on where the cut lies. N counts the sequences of all ranks, and of those lie
 at most N here; a value that backward reads goes out with that many rows, the ones beyond being 0. Something is
@@ -15,13 +15,12 @@ from ..calling.library_op import LENGTHS, LibraryOp, axes_of, lengths_of, packed
 from ..graphs.graph import Graph, Value
 from ..graphs.sizes import shape
 from ..planning.dtypes import port_dtype
+from .cut import tokens_of
 from .split_graph import MAPS_TOO, STATES, sizes_of
 from .split_op import SplitOp
 from .states import states_here, whole_states
 
 _numbers = counter()
-CROSSED = ("start", "maps", "decays")
-"""Outputs of the stages around a scan that its gradient reads."""
 
 
 def parallel_library_op(parallel) -> "ParallelLibraryOp":
@@ -43,8 +42,10 @@ class ParallelLibraryOp(LibraryOp):
         super().__init__(name, op)
 
     def may_be_kept(self) -> list[str]:
-        new = [value for name, value in self.whole.values.items() if name not in self.op.whole.values]
-        return [*super().may_be_kept(), *(value.name for value in new if value.port in CROSSED)]
+        """Those of the op, and what crossed the cut and is read by gradients."""
+        able = frozenset(name for name in self.trained if self.op.has_gradient(name))
+        joint = self.view.joint_graph(frozenset(), able, frozenset(self.op.whole.outputs))
+        return [*super().may_be_kept(), *(name for name in joint.kept if name not in self.op.whole.values)]
 
     def described(self, name: str) -> Value:
         return self.whole.values[name]
@@ -55,7 +56,9 @@ class ParallelLibraryOp(LibraryOp):
     def sizes(self, graph: Graph, sizes: Mapping[str, int], packing) -> dict[str, int]:
         found = super().sizes(graph, sizes, packing)
         lanes = found["N"] if all(each is None for each in lengths_of(packing)) else 1
-        return found | sizes_of(self.most, self.parallel.ranks.size, lanes)
+        ranks, rows = self.parallel.ranks.size, packing[-1]
+        every = ranks * tokens_of(found) if rows is None else sum(rows)
+        return found | sizes_of(graph, self.most, ranks, lanes, every)
 
     def run(self, *args):
         tensors, params, packing, outputs, gradients = self.read(args)

@@ -15,10 +15,11 @@ from ..calling.transforms import refuse_transforms
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..planning.dtypes import name_of
-from ..planning.sequences import check_agreement, host_lengths, lengths_of, refuse
+from ..planning.sequences import check_agreement, host_lengths, lengths_of, read_packing, refuse
 from .agreement import Agreement, is_ready
-from .cut import Cut, even_rows, packed_cut, plain_cut
+from .cut import ROWS, Cut, even_rows, packed_cut, plain_cut, rows_cut
 from .exchange_stage import Ranks, ranks_of
+from .gather_graph import gathering
 from .parallel_library_op import parallel_library_op
 from .split_graph import cut_errors, numbers_of, reach_of, sizes_of
 from .split_op import SplitOp
@@ -49,7 +50,9 @@ class ParallelOp:
         Tensors with tokens hold the rows of this rank, [B, T here, ...]; the ranks' rows follow each other in the order
         of the ranks. cu_seqlens, seqlens: of the packed sequences whole, the same on every rank; they may be cut
         anywhere. rows: how many rows each rank has, for packed sequences that are not spread evenly (the first ranks
-        have one more then, where that is left). outputs: as in Op.
+        have one more then, where that is left), and for attention where not all have as many. outputs: as in Op.
+
+        Attention takes this rank's queries, keys and values; what has no tokens (lengths, q_ends, k_ends) is whole.
 
         States are whole: initial_state [N, ...] has all sequences on every rank, of which each rank reads those that
         begin on it; final_state [N, ...] has those that end on this rank, and 0 for the others. So is the gradient of
@@ -91,10 +94,10 @@ class ParallelOp:
 
     def split(self, call: Call, cut: Cut) -> Call:
         """The call with what the cut brings in around its scans."""
-        reach = reach_of(cut.spans, self.ranks.size)
-        view = self.views.get((call.op, reach), lambda: SplitOp(call.op, self.ranks, reach))
-        sizes = {**call.sizes, **sizes_of(reach, self.ranks.size, cut.lanes)}
-        params = {**call.params, **numbers_of(reach, cut.before, cut.after)}
+        reach, uneven = reach_of(cut.spans, self.ranks.size), cut.rows if cut.rows and len({*cut.rows}) > 1 else None
+        view = self.views.get((call.op, reach, uneven), lambda: SplitOp(call.op, self.ranks, reach, uneven))
+        here = sizes_of(call.graph, reach, self.ranks.size, cut.lanes, sum(cut.rows or ()))
+        sizes, params = {**call.sizes, **here}, {**call.params, **numbers_of(reach, cut)}
         return replace(call, op=view, graph=view.graph(call.graph.absent), sizes=sizes, params=params)
 
     def bind_here(self, given, cu_seqlens, seqlens, rows, outputs):
@@ -112,29 +115,53 @@ class ParallelOp:
 
     def cut(self, cu_seqlens, seqlens, rows, sizes: Mapping) -> tuple[Cut, tuple | None, tuple | None]:
         """(this rank's part, lengths and rows of the whole call or None); sizes: of the inputs' axes here."""
+        if gathering(self.op.whole):
+            read_packing(cu_seqlens, seqlens, sizes, torch.device("cpu"))
+            rows = self.gathered_rows(rows, sizes)
+            return rows_cut(rows, self.ranks.rank), None, rows
         lengths = whole_lengths(cu_seqlens, seqlens)
         if lengths is None:
+            if rows is not None:
+                self.check_rows(host_lengths(rows), sizes["T"])
             return plain_cut(sizes.get("B", 1), self.ranks.rank, self.ranks.size), None, None
         rows = self.checked_rows(rows, lengths, sizes)
         return packed_cut(lengths, rows, self.ranks.rank), lengths, rows
 
-    def checked_rows(self, rows: Sequence[int] | None, lengths: tuple[int, ...], sizes: Mapping) -> tuple[int, ...]:
-        """The rows of each rank, which hold all sequences; this rank has its own."""
-        given = rows is not None
-        rows = host_lengths(rows) if given else even_rows(sum(lengths), self.ranks.size)
-        T, rank = sizes.get("T"), self.ranks.rank
+    def gathered_rows(self, rows: Sequence[int] | None, sizes: Mapping) -> tuple[int, ...]:
+        """The rows of each rank of an op that needs those of all; as many as here, if nobody says otherwise."""
+        here = {axis: sizes[axis] for axis in ROWS if axis in sizes}
+        if len({*here.values()}) > 1:
+            each = ", ".join(f"{axis} = {size}" for axis, size in here.items())
+            message = f"rank {self.ranks.rank} has {each} rows, and its queries and keys are of the same ones"
+            raise ChunkwiseError(Diagnostic(codes.TENSOR, message, help="cut queries, keys and values alike"))
+        own = next(iter(here.values()))
+        rows = (own,) * self.ranks.size if rows is None else host_lengths(rows)
+        self.check_rows(rows, own)
+        return rows
+
+    def check_rows(self, rows: tuple[int, ...], own: int, says: str = "rows says") -> None:
+        """rows: of each rank. own: those that this one has."""
+        rank = self.ranks.rank
         if len(rows) != self.ranks.size:
             refuse(f"rows has {len(rows)} numbers, and there are {self.ranks.size} ranks")
+        if own != rows[rank]:
+            refuse(f"rank {rank} has {own} rows, {says} {rows[rank]}", "pass rows=[...]: how many each rank has")
+
+    def checked_rows(self, rows: Sequence[int] | None, lengths: tuple[int, ...], sizes: Mapping) -> tuple[int, ...]:
+        """The rows of each rank, which hold all sequences; this rank has its own."""
+        if rows is None:
+            rows = even_rows(sum(lengths), self.ranks.size)
+            self.check_rows(rows, sizes["T"], "spread evenly, it has")
+            return rows
+        rows = host_lengths(rows)
+        self.check_rows(rows, sizes["T"])
         if sum(rows) < sum(lengths):
             refuse(f"the sequences have {sum(lengths)} tokens in all, the ranks have {sum(rows)} rows")
-        if T != rows[rank]:
-            says = "rows says" if given else "spread evenly, it has"
-            refuse(f"rank {rank} has T = {T} rows, {says} {rows[rank]}", "pass rows=[...]: how many each rank has")
         return rows
 
     def facts(self, call: Call, lengths, rows, compiled) -> dict[str, Hashable]:
         """What must be the same on every rank."""
-        sizes = tuple((axis, size) for axis, size in call.sizes.items() if axis not in ("T", "N", "NT", "C"))
+        sizes = tuple((axis, size) for axis, size in call.sizes.items() if axis not in (*ROWS, "N", "NT", "C"))
         trained = compiled
         if compiled is None:
             graded = call.tensors.items() if torch.is_grad_enabled() else ()

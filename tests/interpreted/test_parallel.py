@@ -1,4 +1,4 @@
-"""Maps and merges on their kernels, over three ranks: a sequence that passes through the middle one."""
+"""Maps and merges on their kernels, over three ranks: a sequence that passes through the middle one; and attention."""
 
 import pytest
 import torch
@@ -8,16 +8,22 @@ from chunkwise.runner import load
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.parallel.verify_ranks import verify_ranks
 from chunkwise.runner.verification.generate import make_inputs
+from chunkwise.runner.workloads import other_axes
 
-CASES = [("gated_delta", None, True), ("simple_gla", (5, 29), True), ("gla", None, False), ("kda_core", (3, 31), False)]
+CASES = [
+    ("gated_delta", None, True), ("simple_gla", (5, 29), True), ("gla", None, False), ("kda_core", (3, 31), False),
+    ("flash", None, False), ("flash_varlen", None, True),
+]  # fmt: skip
 """Pipeline, lengths, and whether gradients too."""
 
 
 def verified(rank, size):
     found = {}
     for name, lengths, backward in CASES:
-        op = load(name, backend="interpret").with_axes({"C": 16})
-        sizes = complete(op.whole, dict(B=1, T=34, H=1, HV=1, K=24, V=20), lengths and len(lengths))
+        op = load(name, backend="interpret")
+        op = op.with_axes({"C": 16}) if "C" in op.spec.axes else op
+        sizes = dict(B=1, T=34, H=1, HV=1, K=24, V=20)
+        sizes = complete(op.whole, sizes | other_axes(sizes), lengths and len(lengths))
         inputs = make_inputs(op.whole, sizes, torch.float32, "cpu", 0, "weak_gate")
         checked = verify_ranks(op.context_parallel(), inputs, seqlens=lengths, backward=backward)
         if checked:
@@ -33,6 +39,9 @@ def found():
     return result
 
 
-@pytest.mark.parametrize("name,made", [("gated_delta", 8), ("simple_gla", 7), ("gla", 2), ("kda_core", 2)])
+MADE = {"gated_delta": 8, "simple_gla": 7, "gla": 2, "kda_core": 2, "flash": 2, "flash_varlen": 6}
+
+
+@pytest.mark.parametrize("name,made", MADE.items())
 def test_three_ranks(found, name, made):
     assert found[name] == [made]

@@ -19,9 +19,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from chunkwise.runner import ChunkwiseError, load
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.main import main
-from chunkwise.runner.parallel.cut import even_rows, packed_cut, ranks_of, row_axis
+from chunkwise.runner.parallel.cut import even_rows, packed_cut, plain_cut, ranks_of, row_axis
 from chunkwise.runner.parallel.exchange_stage import ranks_on_paper
 from chunkwise.runner.parallel.split_graph import reach_of, split_graph
+from chunkwise.runner.parallel.states import states_here
 from chunkwise.runner.parallel.verify_ranks import cut_rows, together
 from chunkwise.runner.verification.generate import make_cotangents, make_inputs
 from chunkwise.runner.workloads import other_axes
@@ -247,6 +248,9 @@ def refused(rank, size):
     leaf = {**mine, "q": mine["q"].clone().requires_grad_()} if rank else mine
     heard("gradients", lambda: op.context_parallel()(**leaf, seqlens=(8, 8)))
     heard("states", lambda: cut(**{**mine, "initial_state": mine["initial_state"][:1]}, seqlens=(8, 8)))
+    plain = {**mine, "initial_state": None}
+    heard("plain rows", lambda: cut(**plain, rows=(8, 7)))
+    heard("rows in words", lambda: cut(**plain, rows="ab"))
     heard("uneven", lambda: cut(**mine, seqlens=(8, 7)))
     heard("mesh", lambda: op.context_parallel(init_device_mesh("cpu", (1, size), mesh_dim_names=("dp", "cp"))))
     many = [0] * 200 + [16 - rank, rank]
@@ -289,6 +293,9 @@ def test_ranks_that_differ_are_refused_on_every_rank(both):
         assert said["serial"].startswith("CW621: scan (gla_chunk_scan) holds a state of each sequence")
     assert first["rows"] == "CW622: rank 1 of 2 refuses its call: v [B T HV V] has T = 7, q has 8"
     assert second["rows"] == "CW604: v [B T HV V] has T = 7, q has 8"
+    assert first["plain rows"] == "CW622: rank 1 of 2 refuses its call: rank 1 has 8 rows, rows says 7"
+    assert second["plain rows"] == "CW603: rank 1 has 8 rows, rows says 7"
+    assert first["rows in words"] == "CW603: rows must be whole numbers, it is 'ab'"
     assert first["uneven"] == "CW622: rank 1 of 2 refuses its call: rank 1 has 8 rows, spread evenly, it has 7"
 
 
@@ -359,12 +366,25 @@ def test_the_picture_of_one_rank(ranks, maps, capsys):
 
 
 @pytest.mark.parametrize("name,ranks,reach", [(name, *each) for name, each in product(SCANS, REACHES)])
-def test_every_edge_fits(name, ranks, reach):
+def test_every_edge_of_a_scan_fits(name, ranks, reach):
     """The rewrite places values by hand: shape, dtype and unit are those of the ports that read them."""
     op = load(name)
     graph = split_graph(op.trainable_graph(), op.stages, ranks_on_paper(ranks), reach)
     placed = [id for id in graph.nodes if id.endswith((".segment", ".gather", ".pass", ".enter", "scan", "scan.vjp"))]
     assert len(placed) == 8
+    assert_edges_fit(graph, placed)
+
+
+def test_every_edge_of_attention_fits():
+    op = load("flash_varlen")
+    graph = split_graph(op.trainable_graph(), op.stages, ranks_on_paper(2), "states")
+    assert [*graph.nodes] == ["attend.gather", "mask", "attend", "attend.vjp", "attend.vjp.scatter"]
+    assert_edges_fit(graph, graph.nodes)
+    sent = {port: graph.values[name].dtype for port, name in graph.nodes["attend.vjp.scatter"].inputs.items()}
+    assert sent == {"d_ks": "f32", "d_vs": "f32"}
+
+
+def assert_edges_fit(graph, placed):
     for node in map(graph.nodes.get, placed):
         for port, name in node.inputs.items():
             declared, value = node.stage.contract.inputs[port], name and graph.values[name]
@@ -377,6 +397,34 @@ def test_every_edge_fits(name, ranks, reach):
 def test_without_a_process_group():
     with pytest.raises(ChunkwiseError, match="needs a process group"):
         load("gated_delta").context_parallel()
+
+
+REFUSED = {
+    "run gated_delta --fuse auto": "--fuse is not there with --context-parallel: what is cut runs its stages one",
+    "run gated_delta --proton": "--proton is not there with --context-parallel: a profile is of one process",
+    "run flash --params nope=1": "--params: the pipeline has no param nope",
+    "run mla_naive": "attend (rope_attention) reads rows along Sk, and does not say that it needs those of all ranks",
+    "run paged_decode": "paged_decode has no scan whose state could cross from rank to rank, nor a stage that gathers",
+}
+
+
+@pytest.mark.parametrize("line,message", REFUSED.items())
+def test_what_the_command_has_no_use_for_is_refused(line, message, capsys):
+    assert main([*line.split(), "--context-parallel"]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_queries_and_keys_of_other_rows_cannot_be_cut(capsys):
+    for line in ("plan flash --axes Sq=8,Sk=9", "graph flash --ranks 2 --axes Sq=8,Sk=9 --out -"):
+        assert main(line.split()) == 2
+        assert (
+            "Sq = 8, Sk = 9: queries and keys that are cut across ranks are of the same rows" in capsys.readouterr().err
+        )
+
+
+def test_a_plan_of_nothing(capsys):
+    assert main("plan gated_delta --axes B=0 --ranks 2".split()) == 0
+    assert states_here(torch.zeros(0, 1), plain_cut(0, 0, 2), ()).shape == (0, 1)
 
 
 def test_the_command_without_torchrun(capsys):

@@ -99,7 +99,7 @@ def read_report(path: str, op) -> dict:
 
 
 def speedup(one: Cost, many: Cost) -> float:
-    return one.total_ms / many.total_ms
+    return one.total_ms / many.total_ms if many.total_ms else 1.0
 
 
 def cost_table(name: str, sizes, costs: list[Cost]):

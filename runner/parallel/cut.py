@@ -8,6 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+
 ROWS = ("T", "Sq", "Sk")
 """Axes of tokens; the queries and keys of a rank are of the same ones."""
 
@@ -86,8 +89,13 @@ def row_axis(axes: Sequence) -> int | None:
 
 
 def tokens_of(sizes: Mapping[str, int]) -> int:
-    """How many rows there are, by the sizes of an op's axes."""
-    return next(sizes[axis] for axis in ROWS if axis in sizes)
+    """How many rows there are, by the sizes of an op's axes. Raises ChunkwiseError where queries and keys differ."""
+    found = {axis: sizes[axis] for axis in ROWS if axis in sizes}
+    if len({*found.values()}) > 1:
+        each = ", ".join(f"{axis} = {size}" for axis, size in found.items())
+        message = f"{each}: queries and keys that are cut across ranks are of the same rows"
+        raise ChunkwiseError(Diagnostic(codes.SIZE, message, help="give both the same number"))
+    return next(iter(found.values()))
 
 
 def most(held: Sequence[range]) -> int:

@@ -15,7 +15,7 @@ from ..calling.library_op import LENGTHS, LibraryOp, axes_of, lengths_of, packed
 from ..graphs.graph import Graph, Value
 from ..graphs.sizes import shape
 from ..planning.dtypes import port_dtype
-from .cut import tokens_of
+from .cut import ROWS
 from .split_graph import MAPS_TOO, STATES, sizes_of
 from .split_op import SplitOp
 from .states import states_here, whole_states
@@ -57,7 +57,7 @@ class ParallelLibraryOp(LibraryOp):
         found = super().sizes(graph, sizes, packing)
         lanes = found["N"] if all(each is None for each in lengths_of(packing)) else 1
         ranks, rows = self.parallel.ranks.size, packing[-1]
-        every = ranks * tokens_of(found) if rows is None else sum(rows)
+        every = ranks * next(found[axis] for axis in ROWS if axis in found) if rows is None else sum(rows)
         return found | sizes_of(graph, self.most, ranks, lanes, every)
 
     def run(self, *args):

@@ -17,7 +17,7 @@ from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..planning.dtypes import name_of
 from ..planning.sequences import check_agreement, host_lengths, lengths_of, read_packing, refuse
 from .agreement import Agreement, is_ready
-from .cut import ROWS, Cut, even_rows, packed_cut, plain_cut, rows_cut
+from .cut import ROWS, Cut, even_rows, packed_cut, plain_cut, rows_cut, tokens_of
 from .exchange_stage import Ranks, ranks_of
 from .gather_graph import gathering
 from .parallel_library_op import parallel_library_op
@@ -122,20 +122,16 @@ class ParallelOp:
         lengths = whole_lengths(cu_seqlens, seqlens)
         if lengths is None:
             if rows is not None:
-                self.check_rows(host_lengths(rows), sizes["T"])
-            return plain_cut(sizes.get("B", 1), self.ranks.rank, self.ranks.size), None, None
+                rows = host_lengths(rows, "rows", "rank")
+                self.check_rows(rows, sizes["T"])
+            return plain_cut(sizes.get("B", 1), self.ranks.rank, self.ranks.size), None, rows
         rows = self.checked_rows(rows, lengths, sizes)
         return packed_cut(lengths, rows, self.ranks.rank), lengths, rows
 
     def gathered_rows(self, rows: Sequence[int] | None, sizes: Mapping) -> tuple[int, ...]:
         """The rows of each rank of an op that needs those of all; as many as here, if nobody says otherwise."""
-        here = {axis: sizes[axis] for axis in ROWS if axis in sizes}
-        if len({*here.values()}) > 1:
-            each = ", ".join(f"{axis} = {size}" for axis, size in here.items())
-            message = f"rank {self.ranks.rank} has {each} rows, and its queries and keys are of the same ones"
-            raise ChunkwiseError(Diagnostic(codes.TENSOR, message, help="cut queries, keys and values alike"))
-        own = next(iter(here.values()))
-        rows = (own,) * self.ranks.size if rows is None else host_lengths(rows)
+        own = tokens_of(sizes)
+        rows = (own,) * self.ranks.size if rows is None else host_lengths(rows, "rows", "rank")
         self.check_rows(rows, own)
         return rows
 
@@ -153,7 +149,7 @@ class ParallelOp:
             rows = even_rows(sum(lengths), self.ranks.size)
             self.check_rows(rows, sizes["T"], "spread evenly, it has")
             return rows
-        rows = host_lengths(rows)
+        rows = host_lengths(rows, "rows", "rank")
         self.check_rows(rows, sizes["T"])
         if sum(rows) < sum(lengths):
             refuse(f"the sequences have {sum(lengths)} tokens in all, the ranks have {sum(rows)} rows")

@@ -11,6 +11,7 @@ from ..verification.result import Verification
 from ..verification.verify import verify
 from .cut import Cut, even_rows, row_axis, tokens_of
 from .exchange_stage import Ranks
+from .lost_rank import meeting
 from .parallel_op import ParallelOp
 from .states import states_here, whole_states
 
@@ -84,7 +85,8 @@ def cut_rows(x, axes: tuple, start: int, count: int):
 def collected(found: Tensors, axes: Mapping[str, tuple], ranks: Ranks) -> Tensors:
     """The ranks' rows one after the other, the ranks' shares added, on rank 0."""
     parts: list[Tensors] = [{} for _ in range(ranks.size)]
-    dist.all_gather_object(parts, {name: x.cpu() for name, x in found.items()}, group=ranks.group)
+    with meeting("collecting what all have made", ranks.rank, ranks.size):
+        dist.all_gather_object(parts, {name: x.cpu() for name, x in found.items()}, group=ranks.group)
     if ranks.rank:
         return {}
     return {name: joined([part[name] for part in parts], axes[name]).to(x.device) for name, x in found.items()}

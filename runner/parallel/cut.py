@@ -13,6 +13,8 @@ from ..diagnostics.errors import ChunkwiseError, Diagnostic
 
 ROWS = ("T", "Sq", "Sk")
 """Axes of tokens; the queries and keys of a rank are of the same ones."""
+PLACE = {"before": "_rows_before", "after": "_rows_after"}
+"""Params that say where among all rows a rank's own lie -> names that each call gives the numbers by."""
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,10 @@ from dataclasses import replace
 
 from ...stages._contract import F32
 from ..graphs.graph import Graph, Node, Value
+from .cut import PLACE
 from .exchange_stage import Ranks
 from .gather_stage import Rows, rows_of_all, rows_stage
 from .kept import keep_what_is_read
-
-PLACE = {"before": "_rows_before", "after": "_rows_after"}
-"""Params of a stage -> names that each call gives its numbers by."""
 
 
 def place_numbers(rows: tuple[int, ...], rank: int) -> dict[str, int]:

@@ -39,6 +39,7 @@ CONTRACT = Contract(
     requires=("HQ % H == 0",),
     flops="2 * B * Sq * Sk * HQ * (D + DV)",
 )
+GATHERED = "Sk"
 
 
 def reference(

@@ -34,7 +34,7 @@ def launch(q, k, pages, lengths, first, end, own, *, causal, window, prefix_lm, 
     from ..kernels.key_span import key_span_kernel
 
     B, Sq = q.shape[:2]
-    args = dict(lengths=lengths, Sq=Sq, Sk=pages.shape[1] * k.shape[1])
+    args = dict(lengths=lengths, after=0, Sq=Sq, Sk=pages.shape[1] * k.shape[1])
     return [span_launch(key_span_kernel, args, B, Sq, first, end, own, causal, window, prefix_lm, config)]
 
 

@@ -31,6 +31,7 @@ and says no such thing cannot be cut, and is refused.
     lost_rank.py       a collective that fails: one readable message
     states.py          states of whole sequences <-> states of the pieces here
     parallel_op.py     the op: load(PIPE).context_parallel(mesh)
+    parallel_library_op.py  the op as torch.compile sees it
     verify_ranks.py    what all ranks make together, against the definition and one process
     rank_clock.py      a clock that runs a thing equally often on every rank
     cost_model.py      what more ranks would cost

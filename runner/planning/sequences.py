@@ -90,20 +90,21 @@ def check_agreement(cu_seqlens: torch.Tensor, lengths: tuple[int, ...]) -> None:
         refuse(f"cu_seqlens is {cu_seqlens.tolist()}, and the lengths in seqlens make it {ends}")
 
 
-def host_lengths(seqlens) -> tuple[int, ...]:
+def host_lengths(seqlens, name: str = "seqlens", of: str = "sequence") -> tuple[int, ...]:
+    """Whole numbers as a caller gives them, under an argument's name. of: what each is the length of."""
     if isinstance(seqlens, torch.Tensor):
         if seqlens.device.type != "cpu":
-            refuse(f"seqlens is on {seqlens.device}, it must be on the host", "pass cu_seqlens alone, or a list")
+            refuse(f"{name} is on {seqlens.device}, it must be on the host", "pass cu_seqlens alone, or a list")
         if layout := other_layout(seqlens):
-            refuse(f"seqlens must be a dense tensor, it is {layout}")
+            refuse(f"{name} must be a dense tensor, it is {layout}")
         seqlens = seqlens.tolist()
     try:
         lengths = tuple(whole(length) for length in seqlens)
     except TypeError:
-        refuse(f"seqlens must be whole numbers, it is {seqlens!r:.80}", "pass the lengths, as in seqlens=[100, 0, 28]")
+        refuse(f"{name} must be whole numbers, it is {seqlens!r:.80}", f"pass the lengths, as in {name}=[100, 0, 28]")
     for at, length in enumerate(lengths):
         if length < 0:
-            refuse(f"seqlens gives sequence {at} the length {length}")
+            refuse(f"{name} gives {of} {at} the length {length}")
     return lengths
 
 

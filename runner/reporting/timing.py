@@ -3,6 +3,7 @@
 Every figure is the median of its runs; the spread is the 20th to 80th percentile. What clocks do is in clocks.py.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -125,13 +126,26 @@ def stage_timing(plan: Plan, step: Step, timing: Timing) -> StageTiming:
     return StageTiming(node.id, node.stage.name, node.phase, step.backend, timing, counted, moved)
 
 
-def moved_bytes(plan: Plan, step: Step) -> int:
-    """Each input read once, each output written once; of states in slots, those of this call's sequences; of what all
-    ranks send, what the others do."""
-    if step.node.stage.transport:
-        ranks = plan.sizes["RANKS"]
-        here = sum(bytes_of(b) for b in step.outputs.values() if b)
+def sent_bytes(plan: Plan, step: Step) -> int:
+    """Of the states of all ranks, or of the rows of all, what is not this one's; of the next rank's state, all."""
+    made = {port: buffer for port, buffer in step.outputs.items() if buffer}
+    if "RANKS" in step.axes:
+        ranks, here = step.axes["RANKS"], sum(map(bytes_of, made.values()))
         return here if ranks == 1 else here * (ranks - 1) // ranks
+    total = 0
+    for port, buffer in made.items():
+        taken = step.node.inputs.get(port.removesuffix("s")) or step.node.inputs[f"{port}s"]
+        pair = (buffer, buffer_of(plan.graph.values[taken], plan.sizes, plan.io))
+        own, every = sorted(pair, key=lambda each: math.prod(each.shape))
+        total += bytes_of(every) - math.prod(own.shape) * every.dtype.itemsize
+    return total
+
+
+def moved_bytes(plan: Plan, step: Step) -> int:
+    """Each input read once, each output written once; of states in slots, those of this call's sequences; of a stage of
+    communication, what comes in from the other ranks."""
+    if step.node.stage.transport:
+        return sent_bytes(plan, step)
     sizes = {**plan.sizes, "SLOTS": min(plan.sizes.get("N", 0), plan.sizes.get("SLOTS", 0))}
     over = [name for name in step.node.outputs.values() if name in plan.graph.mutated]
     moved = [plan.graph.values[name] for name in (*step.node.inputs.values(), *over) if name]

@@ -221,7 +221,8 @@ def unshared(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> dict[s
 
 
 def same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
-    return torch.equal(x.reshape(-1).view(torch.uint8), y.reshape(-1).view(torch.uint8))
+    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.dtype.itemsize]
+    return torch.equal(x.view(whole), y.view(whole))
 
 
 def written_input(step: Step, port: str) -> Diagnostic:

@@ -8,7 +8,7 @@ number of its sequence, of all batches, and that sequence's first key.
 import torch
 
 from ._contract import INT, Contract, Launcher, Port
-from .key_span import PARAMS, SPANS, configs, limits, span_launch
+from .key_span import LIMITS, PARAMS, SPANS, configs, limits, span_launch
 
 CONTRACT = Contract(
     inputs={
@@ -23,6 +23,7 @@ CONTRACT = Contract(
         "start": Port("B Sq", INT, unit="index/first_row", optional=True),
     },
     params=PARAMS,
+    requires=LIMITS,
     flops="4 * B * Sq * ND",
 )
 

@@ -1,6 +1,5 @@
 """A pipeline as a Python function: ``op = load("gated_delta"); out = op(q=..., k=..., ...)``."""
 
-from collections import namedtuple
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,11 +28,12 @@ from ..stage_files.stage_library import find_stages
 from .autograd import differentiable, needs_autograd
 from .call_help import call_help, call_signature
 from .check_call import check_tensors, read_sizes
-from .check_states import check_state_count, check_written
+from .check_states import check_rows, check_state_count, check_written
 from .least_recent import LeastRecent
 from .library_op import library_op
 from .load_arguments import check_load
 from .read_arguments import read_params, wanted_outputs
+from .result import result_type
 from .transforms import refuse_transforms
 
 
@@ -75,7 +75,7 @@ class Op:
         self.mode, self.fuse = mode, fuse
         check_fuse(fuse, stages)
         self.whole = check_graphs(spec, stages)
-        self.result = namedtuple(f"{spec.name}_outputs", spec.outputs)
+        self.result = result_type(f"{spec.name}_outputs", tuple(spec.outputs))
         self.graphs, self.plans = LeastRecent(64), LeastRecent(256)
         self.library = library_op(self)
         self.__signature__ = call_signature(self.whole, self.result)
@@ -236,6 +236,7 @@ class Op:
         call = self.call(graph, tensors, params, sizes, cu_seqlens, seqlens, io, device, wanted)
         check_state_count(graph, tensors, call.sizes)
         check_written(graph, tensors, call.sizes)
+        check_rows(graph, tensors)
         return call
 
     def read(self, tensors: Mapping) -> tuple[Graph, torch.dtype, torch.device, dict[str, int]]:

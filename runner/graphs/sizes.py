@@ -113,8 +113,8 @@ def requirement_error(node: Node, text: str, why: str, names: Mapping[str, int])
 def parameters(graph: Graph, sizes: Mapping[str, int], given: Mapping[str, float]) -> dict[str, float]:
     """The pipeline's params for these sizes, with a call's own values in front.
 
-    Raises ChunkwiseError with every param, of the file or bound by a stage, that has no value or one that the stage does
-    not take; and with the broken constraints then, so that one run says all that these sizes break.
+    Raises ChunkwiseError with every param, of the file or bound by a stage, that has no value or one that the stage
+    does not take; and with the broken constraints then, so that one run says all that these sizes break.
     """
     values, found = known_parameters(graph, sizes, given)
     if found:

@@ -9,7 +9,7 @@ other ranks; q_ends counts them too.
 import torch
 
 from ._contract import INT, Contract, Launcher, Port
-from .key_span import PARAMS, SPANS, configs, limits, span_launch
+from .key_span import LIMITS, PARAMS, SPANS, configs, limits, span_launch
 
 CONTRACT = Contract(
     inputs={
@@ -24,6 +24,7 @@ CONTRACT = Contract(
         "start": Port("B Sq", INT, unit="index/first_row", optional=True),
     },
     params={**PARAMS, "before": 0},
+    requires=LIMITS,
     flops="4 * B * Sq * ND",
 )
 GATHERED = "Sk"

@@ -6,7 +6,7 @@ A sequence has at most as many keys as its row of the page table holds.
 import torch
 
 from ._contract import INT, Contract, Launcher, Port
-from .key_span import PARAMS, SPANS, configs, limits, span_launch
+from .key_span import LIMITS, PARAMS, SPANS, configs, limits, span_launch
 
 CONTRACT = Contract(
     inputs={
@@ -17,6 +17,7 @@ CONTRACT = Contract(
     },
     outputs=SPANS,
     params=PARAMS,
+    requires=LIMITS,
     flops="4 * B * Sq",
 )
 

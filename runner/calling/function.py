@@ -1,6 +1,5 @@
 """A pipeline as a Python function: ``op = load("gated_delta"); out = op(q=..., k=..., ...)``."""
 
-from collections import namedtuple
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -28,11 +27,12 @@ from .autograd import differentiable, needs_autograd
 from .call import Call
 from .call_help import call_help, call_signature
 from .check_call import check_tensors, read_sizes
-from .check_states import check_state_count, check_written
+from .check_states import check_rows, check_state_count, check_written
 from .graphed import graphed
 from .library_op import library_op
 from .load_arguments import check_load
 from .read_arguments import read_params, wanted_outputs
+from .result import result_type
 from .signature import signature
 from .transforms import refuse_transforms
 
@@ -75,7 +75,7 @@ class Op:
         self.mode, self.fuse = mode, fuse
         check_fuse(fuse, stages)
         self.whole = check_graphs(spec, stages)
-        self.result = namedtuple(f"{spec.name}_outputs", spec.outputs)
+        self.result = result_type(f"{spec.name}_outputs", tuple(spec.outputs))
         self.graphs, self.plans, self.known = LeastRecent(64), LeastRecent(256), LeastRecent(256)
         self.library = library_op(self)
         self.__signature__ = call_signature(self.whole, self.result)
@@ -240,6 +240,8 @@ class Op:
         else:
             call = self.checked(given, cu_seqlens, seqlens, outputs)
         check_written(call.graph, call.tensors, call.sizes)
+        if call.device.type == "cpu":
+            check_rows(call.graph, call.tensors)
         if known is None and key is not None:
             self.known.put(key, call.detached())
         return call

@@ -23,11 +23,12 @@ def other_axes(sizes: Mapping[str, int]) -> dict[str, int]:
 
 def attention_axes(sizes: Mapping[str, int]) -> dict[str, int]:
     """HQ query heads, Sq queries and Sk keys, DV value columns, ND sequences one after another; of a cache, PAGES of
-    PAGE rows, NP for each sequence; of a latent, its width DC, and key widths without and with positions, DN and DR."""
+    PAGE rows, NP for each sequence; of a latent, its width DC, and key widths without and with positions, DN and DR; of
+    an indexer, HI heads of width KI."""
     K, pages = sizes["K"], -(-sizes["T"] // PAGE)
     whole = {"HQ": sizes["HV"], "Sq": sizes["T"], "Sk": sizes["T"], "DV": sizes["V"], "ND": 4}
     cache = {"PAGE": PAGE, "NP": pages, "PAGES": sizes["B"] * pages}
-    return whole | cache | {"DC": 4 * K, "DN": K, "DR": max(1, K // 2)}
+    return whole | cache | {"DC": 4 * K, "DN": K, "DR": max(1, K // 2), "HI": max(1, sizes["HV"] // 2), "KI": K}
 
 
 PAGE = 64

@@ -57,10 +57,12 @@ def float32_tiles(widths):
 
 def decode_launches(
     q, k, v, table, first, end, own, sinks, slopes, o, lse, o_parts, lse_parts, Sk, PAGE, scale, softcap, config,
-    ropes=(None, None),
+    ropes=(None, None), SHARE=None, ROWS=None,
 ):  # fmt: skip
     """k, v [B, Sk, H, *], or [PAGES, PAGE, H, *] with the pages of each sequence in table. One split writes the result.
-    ropes: what widens q and k, the same for all key heads. v None: the values are the keys."""
+    ropes: what widens q and k, the same for all key heads. v None: the values are the keys. first None: the first key
+    of all. SHARE, ROWS: of the batches in a table, every SHARE have ROWS rows of the cache for themselves; None: one
+    cache for all."""
     from ..kernels.flash_decode import flash_decode_kernel
 
     (B, Sq, HQ, D), (H, DV), N = q.shape, (k if v is None else v).shape[2:], config["SPLITS"]
@@ -74,7 +76,7 @@ def decode_launches(
         args=dict(
             q=q, q_rope=ropes[0], k=k, k_rope=ropes[1], v=v, table=table, first=first, end=end, own=own, sinks=sinks,
             slopes=slopes, o=parts[0], lse=parts[1], scale=scale, softcap=float(softcap), Sq=Sq, Sk=Sk,
-            NP=0 if table is None else table.shape[1], PAGE=PAGE, H=H, HQ=HQ, NB=B, splits=N,
+            NP=0 if table is None else table.shape[1], PAGE=PAGE, SHARE=SHARE, ROWS=ROWS, H=H, HQ=HQ, NB=B, splits=N,
         ),
         constexprs=dict(
             D=D, DR=DR, DV=DV, BD=whole(D, q.dtype), BR=whole(max(DR, 1), q.dtype), BV=whole(DV, q.dtype), BM=BM,

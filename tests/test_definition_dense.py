@@ -105,6 +105,16 @@ def test_largest_and_what_stands_there():
     assert torch.equal(found["rows"], rows)
 
 
+def test_of_two_alike_the_lower_place_and_none_past_the_last():
+    given = inputs() | {"c": torch.tensor([[[1.0, 3.0, 1.0]] * 7, [[0.0, -0.0, 0.0]] * 7], dtype=torch.float64)}
+    found = run("at = topk(c, TOP, axis=D)", "x = gather(c, at - 1, axis=D)", given=given, at="B Sk TOP", x="B Sk TOP")
+    assert found["at"][0, 0].tolist() == [1, 0, 2] and found["at"][1, 0].tolist() == [0, 1, 2]
+    assert found["x"][0, 0].tolist() == [1.0, 0.0, 3.0]
+    few = run("at = topk(x, TOP, axis=HI)", "y = gather(x, at, axis=HI)", at="B Sk D TOP", y="B Sk D TOP")
+    assert (few["at"][..., 2] == -1).all() and (few["y"][..., 2] == 0).all()
+    assert torch.equal(few["y"][..., :2], inputs()["x"].transpose(2, 3).sort(-1, descending=True).values)
+
+
 def test_a_shared_head_and_the_sizes_of_axes():
     given = inputs()
     found = run("o = slopes * (index(Sk) - index(Sq) - Sk + Sq)", o="B HQ Sq Sk")

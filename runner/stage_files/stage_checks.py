@@ -17,7 +17,7 @@ from .stage_source import StageSource
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 VARIABLE = re.compile(r"\{(\w+)\}")
-GLOBAL_AXES = ("C", "NT", "N", "T", "B")
+GLOBAL_AXES = ("C", "NT", "N", "T", "B", "TOP")
 """Axes that mean the pipeline's own where no edge of a stage binds them."""
 
 

@@ -46,6 +46,8 @@ def make_input(value: Value, sizes, io: torch.dtype, device, seed: int, case: st
             noise = torch.full_like(noise, 0.99)
     if value.unit == "weight/up_projection":
         noise = noise * max(1, noise.shape[-2]) ** -0.5  # what it makes is as large as what it is made from
+    if (value.unit or "").startswith("indexer/"):
+        noise = (2 * noise).round()  # scores are whole numbers too, so that every dtype makes the same choice
     if value.unit == "log_decay/ln/token":
         noise = gate(noise, case, axes, generator)
     return noise.to(dtype).contiguous()

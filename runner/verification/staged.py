@@ -58,9 +58,13 @@ def nan_filled(shape, dtype, device) -> torch.Tensor:
     return torch.full(shape, torch.iinfo(dtype).min, dtype=dtype, device=device)
 
 
-def staged_values(subject: Subject, compute: torch.dtype, rounding=None) -> dict[str, torch.Tensor | None]:
+def staged_values(
+    subject: Subject, compute: torch.dtype, rounding=None, choices: Mapping | None = None
+) -> dict[str, torch.Tensor | None]:
     """Every value by the chain of references: exact in float64, also those that a fused stage keeps to itself; or those
-    of the graph that runs, as the rounding model has it. What is rebuilt is what forward made, bit for bit."""
+    of the graph that runs, as the rounding model has it. What is rebuilt is what forward made, bit for bit.
+
+    choices: whole numbers that stand for those of the chain: a choice made otherwise is no rounding error."""
     values = {**subject.inputs, **subject.cotangents}
     graph = subject.graph if rounding else subject.written
     for node in graph.nodes.values():
@@ -73,6 +77,7 @@ def staged_values(subject: Subject, compute: torch.dtype, rounding=None) -> dict
         if rounding is not None:
             outputs = as_ports(node, outputs, subject.call.io, rounding)
         values.update({name: outputs[port] for port, name in node.outputs.items()})
+        values.update({name: choices[name] for name in node.outputs.values() if choices and name in choices})
     return values
 
 

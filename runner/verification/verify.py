@@ -83,10 +83,11 @@ def verify(
             progress(f"verify {step.node.id}")
             rows += check_stage(subject, plan, step, exact, noise)
     staged = {name: exact[value] for name, value in result_values(subject).items()}
+    choices = {name: exact[name] for name, value in subject.graph.values.items() if value.dtype == "int"}
     del exact
     progress("verify the op")
     truth, held = truth_of(subject), comparable(subject, expected or {}, cotangents or {})
-    rows += check_op(subject, whole, heads, noise, staged, truth, held, made_by)
+    rows += check_op(subject, whole, heads, noise, staged, choices, truth, held, made_by)
     lengths, found = call.packing.on_host() if call.packing else None, failure(subject, rows)
     blamed = attribute_errors(subject, truth.results, progress) if attribute else ()
     return Verification(
@@ -195,12 +196,14 @@ def check_op(
     heads,
     noise: float,
     staged: Mapping,
+    choices: Mapping,
     right: "Truth",
     expected: Mapping,
     made_by: str,
 ) -> list[Row]:
     """The whole op, forward and, where the subject has a backward pass, every gradient; then what was expected, as one
-    more implementation, and the op against it. staged: results of the float64 references."""
+    more implementation, and the op against it. staged: results of the float64 references; choices: whole numbers of
+    theirs, by value."""
     call, graph, names = subject.call, subject.graph, result_values(subject)
     got = {name: x for name, x in run_whole(whole).items() if name in names}
     if heads:
@@ -210,7 +213,7 @@ def check_op(
     truth, terms, against = right
 
     def chain(rounding):
-        values = staged_values(subject, torch.float32, rounding)
+        values = staged_values(subject, torch.float32, rounding, choices)
         return {name: values[names[name]] for name in truth}
 
     model = models(chain, truth, few_roundings=few_roundings(call))

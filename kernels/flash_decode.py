@@ -5,6 +5,7 @@ import triton
 import triton.language as tl
 
 from ._attention import in_log2, settled, tiles_seen, with_sink, without_nan
+from ._eight_bits import dequantized
 
 
 @triton.jit
@@ -20,9 +21,9 @@ def key_rows(table, p_t, row, o_n, m_n, PAGE):
 
 @triton.jit
 def attend_rows(
-    b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, table, p_t, row, i_hk, n, n_first,
-    scale, softcap, Sk, PAGE, H, D: tl.constexpr, DR: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr,
-    BR: tl.constexpr, BV: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr,
+    b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, k_scale, v_scale, table, p_t, row,
+    i_hk, n, n_first, scale, softcap, Sk, PAGE, H, D: tl.constexpr, DR: tl.constexpr, DV: tl.constexpr,
+    BD: tl.constexpr, BR: tl.constexpr, BV: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr,
     SAME: tl.constexpr, ALIKE: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of keys: (sum of weights times values, sum of weights, largest score) of each row of b_q. SAME: the
@@ -33,7 +34,12 @@ def attend_rows(
     m_n = (o_n < Sk) & (o_n < tl.max(b_end, axis=0)) & (o_n >= n_first)
     o_row = key_rows(table, p_t, row, o_n, m_n, PAGE)
     rows = o_row * H + i_hk
-    b_kt = tl.load(k + rows[None, :] * D + o_d[:, None], mask=(o_d < D)[:, None] & m_n[None, :], other=0.0)
+    b_ks, b_vs = None, None
+    if k_scale is not None:
+        b_ks = tl.load(k_scale + rows, mask=m_n, other=0.0)[None, :]
+        b_vs = tl.load(v_scale + rows, mask=m_n, other=0.0)[:, None]
+    b_kt = tl.load(k + rows[None, :] * D + o_d[:, None], mask=(o_d < D)[:, None] & m_n[None, :], other=0)
+    b_kt = dequantized(b_kt, b_ks, b_q.dtype)
     b_s = tl.dot(b_q, b_kt, input_precision=PRECISION)
     if k_rope is not None:
         o_e = tl.arange(0, BR)
@@ -44,7 +50,8 @@ def attend_rows(
     if SAME:
         b_v = tl.trans(b_kt)
     else:
-        b_v = tl.load(v + rows[:, None] * DV + o_v[None, :], mask=m_n[:, None] & (o_v < DV)[None, :], other=0.0)
+        b_v = tl.load(v + rows[:, None] * DV + o_v[None, :], mask=m_n[:, None] & (o_v < DV)[None, :], other=0)
+        b_v = dequantized(b_v, b_vs, b_q.dtype)
     if SLOPED:
         b_s += b_slope[:, None] * (o_n[None, :] - b_own[:, None]).to(tl.float32)
     if not WHOLE:
@@ -76,15 +83,15 @@ def split_range(start, stop, whole, whole_stop, i_s, splits, BN: tl.constexpr):
     do_not_specialize=["scale", "softcap", "Sq", "Sk", "NP", "PAGE", "SHARE", "ROWS", "H", "HQ", "NB", "splits"]
 )
 def flash_decode_kernel(
-    q, q_rope, k, k_rope, v, table, first, end, own, sinks, slopes, o, lse, scale, softcap, Sq, Sk, NP, PAGE, SHARE,
-    ROWS, H, HQ, NB, splits, D: tl.constexpr, DR: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BR: tl.constexpr,
-    BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, ONE: tl.constexpr, CAPPED: tl.constexpr, SAME: tl.constexpr,
-    ALIKE: tl.constexpr, PRECISION: tl.constexpr,
+    q, q_rope, k, k_rope, v, k_scale, v_scale, table, first, end, own, sinks, slopes, o, lse, scale, softcap, Sq, Sk,
+    NP, PAGE, SHARE, ROWS, H, HQ, NB, splits, D: tl.constexpr, DR: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr,
+    BR: tl.constexpr, BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, ONE: tl.constexpr, CAPPED: tl.constexpr,
+    SAME: tl.constexpr, ALIKE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """o and lse [splits, NB, Sq, HQ] of one split, for BM rows of one key head: its query heads at each query. Of ONE
-    split that is the result, of several not yet with the sinks. q_rope and k_rope, which all heads share,
-    widen queries and keys. Of a table's batches, all share the cache, or every SHARE have
-    ROWS rows of it for themselves."""
+    split that is the result, of several not yet with the sinks. q_rope and k_rope, which all heads share, widen queries
+    and keys; k and v in eight bits have scales beside them. Of a table's batches all share the cache, or every SHARE
+    have ROWS rows of it for themselves."""
     LOG2E: tl.constexpr = 1.4426950408889634
     SLOPED: tl.constexpr = slopes is not None
     G = HQ // H
@@ -127,14 +134,16 @@ def flash_decode_kernel(
     for at in range(start, stop - (whole_stop - whole), BN):
         n = at + tl.where(at >= whole, whole_stop - whole, 0)
         b_o, b_l, b_m = attend_rows(
-            b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, table, p_t, row, i_hk, n, n_first,
-            scale, softcap, Sk, PAGE, H, D, DR, DV, BD, BR, BV, BN, CAPPED, SLOPED, SAME, ALIKE, False, PRECISION,
+            b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, k_scale, v_scale, table, p_t, row,
+            i_hk, n, n_first, scale, softcap, Sk, PAGE, H, D, DR, DV, BD, BR, BV, BN, CAPPED, SLOPED, SAME, ALIKE,
+            False, PRECISION,
         )  # fmt: skip
     for at in range(0, whole_stop - whole, BN):
         n = whole + at
         b_o, b_l, b_m = attend_rows(
-            b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, table, p_t, row, i_hk, n, n_first,
-            scale, softcap, Sk, PAGE, H, D, DR, DV, BD, BR, BV, BN, CAPPED, SLOPED, SAME, ALIKE, True, PRECISION,
+            b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, k_scale, v_scale, table, p_t, row,
+            i_hk, n, n_first, scale, softcap, Sk, PAGE, H, D, DR, DV, BD, BR, BV, BN, CAPPED, SLOPED, SAME, ALIKE,
+            True, PRECISION,
         )  # fmt: skip
     if ONE:
         if sinks is not None:

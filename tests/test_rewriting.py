@@ -51,7 +51,7 @@ def variant(tmp_path, name, *changes):
 def test_both_sides_are_one_function(name, seqlens, tmp_path):
     """The pattern as a pipeline against the stage that stands for it: values, and the gradients of all inputs, in
     float64 by the references, with every optional input there and with ever more of them absent."""
-    stage, sizes = STAGES[name], dict(B=2 if seqlens is None else 1, T=70, H=2, HV=4, K=5, V=3) | ATTENTION
+    stage, sizes = STAGES[name], dict(B=2 if seqlens is None else 1, T=70, H=2, HV=4, K=5, V=3, D=4) | ATTENTION
     for graph in pattern_graphs(stage, STAGES):
         one = stage_op(tmp_path, name, graph.absent)
         given = stage_inputs(one, torch.float64, seqlens=seqlens, **sizes)

@@ -10,7 +10,7 @@ from functools import cache
 
 import torch
 
-from ...stages._contract import F32, INT, Contract, Port
+from ...stages._contract import F32, HELD, Contract, Port
 from ..stage_files.stage_library import Stage
 
 SCALAR_AXES = frozenset({"B", "T", "N", "NT", "H", "HV"})
@@ -67,7 +67,7 @@ def gradients_given(stage: Stage) -> list[str]:
         taken = positional(stage.vjp)
         launch = positional(stage.vjp_launchers[0].launch)[len(taken) :]
         return [name[2:] for name in launch if name.startswith("d_") and name[2:] in stage.contract.inputs]
-    return [name for name, port in stage.contract.inputs.items() if port.dtype != INT]
+    return [name for name, port in stage.contract.inputs.items() if port.dtype not in HELD]
 
 
 class Reference:

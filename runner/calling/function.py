@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from ...stages._contract import HELD
 from ...stages._seqs import Seqs
 from ..backward import derive
 from ..backward.keep import choose_recompute
@@ -212,7 +213,7 @@ class Op:
     ) -> Graph:
         """The graph with the gradients of every input that is present and has one; recompute: as in derive."""
         inputs = {name: value for name, value in self.whole.inputs.items() if name not in absent}
-        able = [name for name, value in inputs.items() if value.dtype != "int" and self.has_gradient(name, absent)]
+        able = [name for name, value in inputs.items() if value.dtype not in HELD and self.has_gradient(name, absent)]
         return self.joint_graph(absent, frozenset(able), frozenset(self.graph(absent).outputs), recompute)
 
     def has_gradient(self, name: str, absent: frozenset[str] = frozenset()) -> bool:
@@ -328,7 +329,8 @@ class Call:
 
     def trainable(self) -> list[str]:
         """The floating-point inputs of this call that gradients can be asked for."""
-        present = {name: x for name, x in self.tensors.items() if x is not None and x.is_floating_point()}
+        dtypes = {name: value.dtype for name, value in self.graph.inputs.items()}
+        present = [name for name, x in self.tensors.items() if x is not None and dtypes[name] not in HELD]
         return [name for name in present if self.op.has_gradient(name, self.graph.absent)]
 
     def joint(self, wanted: Collection[str], cotangents: Collection[str]) -> Graph:

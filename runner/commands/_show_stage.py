@@ -14,7 +14,7 @@ from ..stage_files.own_code import configurations, refusal
 from ..stage_files.stage_library import Stage
 from ._tables import table
 
-DTYPES = {"io": "io", "f32": "f32", "int": "int32 or int64"}
+DTYPES = {"io": "io", "f32": "f32", "int": "int32 or int64", "q8": "int8 or fp8 (e4m3)"}
 VARIABLE = re.compile(r"\{(\w+)\}")
 DTYPES_LINE = "io: the pipeline's dtype. f32: float64 where io is float64."
 

@@ -9,6 +9,7 @@ from functools import cache
 
 import torch
 
+from ...stages._contract import HELD
 from ...stages._seqs import Seqs
 from ..backward.vjp_stage import vjp_stage
 from ..calling.function import Call
@@ -145,9 +146,10 @@ def without_vjp(stage: Stage) -> Stage:
 
 def port_value(subject: Subject, exact: Mapping, name: str | None) -> torch.Tensor | None:
     x = exact[name] if name else None
-    if x is None or not x.is_floating_point():
+    dtype = subject.written.values[name].dtype if name else None
+    if x is None or dtype in HELD:
         return None if x is None else x.contiguous()
-    return x.to(port_dtype(subject.written.values[name].dtype, subject.call.io)).contiguous()
+    return x.to(port_dtype(dtype, subject.call.io)).contiguous()
 
 
 def models(make: Callable, truths: Mapping[str, torch.Tensor], few_roundings=False) -> dict[str, list[torch.Tensor]]:

@@ -20,7 +20,8 @@ def lightning_indexer_kernel(
     b_kt = tl.load(k + (i_b * Sk + o_n)[None, :] * KI + o_k[:, None], mask=m_k[:, None] & m_n[None, :], other=0.0)
     for m in range(i_m, tl.minimum(i_m + BM, Sq)):
         p_m = i_b * Sq + m
-        start, stop = tl.load(first + p_m), tl.load(end + p_m)
+        start = 0 if first is None else tl.load(first + p_m)
+        stop = tl.load(end + p_m)
         b_y = tl.zeros([BN], dtype=tl.float32)
         if (start < tl.max(o_n, axis=0) + 1) & (stop > tl.min(o_n, axis=0)):
             for h in range(0, HI, BH):

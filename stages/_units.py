@@ -31,6 +31,8 @@ UNITS = {
     "indexer/weight": "how much a head of an indexer has to say",
     "count/keys": "how many of the keys a sequence has; all of them, where that is more than there are",
     "scale/row": "what the numbers of a row in eight bits are multiplied by",
+    "indexer/logit": "how much a token's key counts in its block's, before the softmax",
+    "weight/group": "a model's matrix for each group of heads, from all its heads together",
     "weight/up_projection": "a model's matrix for each head, from the latent to the head's keys or values",
     "lse/ln": "natural log of the sum of exp of the scores that a query sees; -inf for a query that sees none",
     "gram/strict_lower/gated": "A[i, j] = beta_i <k_i, k_j> 2^(g_i - g_j) for j < i in the chunk, else 0",

@@ -54,22 +54,25 @@ def configs(axes, device):
 
 
 def launch(c, k_rope, places, count, c_rows, rope_rows, *, seqs, config):
+    return [gather_launch(c, k_rope, places, count, c_rows, rope_rows, config)]
+
+
+def gather_launch(c, k_rope, places, count, c_rows, rope_rows, config):
+    """k_rope and rope_rows None: there is c alone."""
     from ..kernels.gather_latent import gather_latent_kernel
 
-    (B, Sq, TOP), (Sk, DC), DR, BN = places.shape, c.shape[1:], k_rope.shape[-1], config["BN"]
-    return [
-        Launch(
-            gather_latent_kernel,
-            grid=(B * Sq * ceil_div(TOP, BN),),
-            args=dict(
-                c=c, k_rope=k_rope, places=places, count=count, c_rows=c_rows, rope_rows=rope_rows, Sq=Sq, Sk=Sk,
-                TOP=TOP,
-            ),
-            constexprs=dict(DC=DC, DR=DR, BC=padded(DC), BR=padded(DR), BN=BN),
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
-        )
-    ]  # fmt: skip
+    (B, Sq, TOP), (Sk, DC), BN = places.shape, c.shape[1:], config["BN"]
+    DR = 1 if k_rope is None else k_rope.shape[-1]
+    return Launch(
+        gather_latent_kernel,
+        grid=(B * Sq * ceil_div(TOP, BN),),
+        args=dict(
+            c=c, k_rope=k_rope, places=places, count=count, c_rows=c_rows, rope_rows=rope_rows, Sq=Sq, Sk=Sk, TOP=TOP
+        ),
+        constexprs=dict(DC=DC, DR=DR, BC=padded(DC), BR=padded(DR), BN=BN),
+        num_warps=config["num_warps"],
+        num_stages=config["num_stages"],
+    )
 
 
 LAUNCHERS = [Launcher("triton", launch, configs)]

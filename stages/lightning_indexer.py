@@ -2,8 +2,11 @@
 
     y_ij = sum over h of w_ih relu(<q_ih, k_j>)
 
-over the keys first_i <= j < end_i, and -inf elsewhere, whatever a key holds that is not seen. arXiv:2512.02556.
+over the keys first_i <= j < end_i (first_i is 0 unless given), and -inf elsewhere, whatever a key holds that is not
+seen. arXiv:2512.02556.
 """
+
+from dataclasses import replace
 
 import torch
 
@@ -17,7 +20,8 @@ CONTRACT = Contract(
         "q": Port("B Sq HI KI", unit="indexer/query"),
         "k": Port("B Sk KI", unit="indexer/key"),
         "w": Port("B Sq HI", F32, unit="indexer/weight"),
-        **SPAN,
+        "first": replace(SPAN["first"], optional=True),
+        "end": SPAN["end"],
     },
     outputs={"y": Port("B Sq Sk", F32, unit="score/index")},
     flops="2 * B * Sq * Sk * HI * (KI + 1)",
@@ -26,6 +30,7 @@ CONTRACT = Contract(
 
 def reference(q, k, w, first, end):
     """q [B, Sq, HI, KI], k [B, Sk, KI], w [B, Sq, HI], first, end [B, Sq]."""
+    first = end * 0 if first is None else first
     s = torch.einsum("bihd,bjd->bihj", q, k)
     y = (w[..., None] * torch.relu(s)).sum(2)
     return {"y": torch.where(seen(first, end, k.shape[1])[:, 0, 0], y, -torch.inf)}
@@ -33,7 +38,7 @@ def reference(q, k, w, first, end):
 
 def vjp(d_y, q, k, w, first, end, *, needs):
     """With ds = w dy where s > 0: dq = ds k, dk = ds^T q, dw = sum over the keys of relu(s) dy."""
-    keep = seen(first, end, k.shape[1])
+    keep = seen(end * 0 if first is None else first, end, k.shape[1])
     s = torch.einsum("bihd,bjd->bihj", q, k)
     d_y = torch.where(keep[:, 0, 0], d_y, 0.0)[:, :, None]
     ds = torch.where((s > 0) & keep[:, 0, 0][:, :, None], w[..., None] * d_y, 0.0)

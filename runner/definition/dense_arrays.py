@@ -62,7 +62,7 @@ def picked(x: Array, places: Array, axis: str) -> Array:
     index = Array(places.x.long().flatten(0, -1).reshape(places.x.shape), places.axes)
     flat = aligned(index, (*rest, *own)).flatten(len(rest))  # [rest..., all places]
     source = aligned(x, (*rest, axis))
-    shape = [max(a, b) for a, b in zip(source.shape[:-1], flat.shape[:-1])]
+    shape = torch.broadcast_shapes(source.shape[:-1], flat.shape[:-1])
     source, flat = source.expand(*shape, -1), flat.expand(*shape, -1)
     if source.shape[-1]:
         found = torch.where(flat < 0, 0.0, torch.take_along_dim(source, flat.clamp(min=0), -1))

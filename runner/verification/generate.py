@@ -51,8 +51,12 @@ def make_input(value: Value, sizes, io: torch.dtype, device, seed: int, case: st
         noise = (32 * noise).round().clamp(-127, 127)
     if value.unit == "weight/up_projection":
         noise = noise * max(1, noise.shape[-2]) ** -0.5  # what it makes is as large as what it is made from
-    if (value.unit or "").startswith("indexer/"):
+    if value.unit == "weight/group":
+        noise = noise * max(1, noise.shape[-2] * noise.shape[-3]) ** -0.5
+    if value.unit in ("indexer/query", "indexer/key", "indexer/weight"):
         noise = (2 * noise).round()  # scores are whole numbers too, so that every dtype makes the same choice
+    if value.unit == "indexer/logit":
+        noise = 128 * (500 * torch.sigmoid(noise)).round()  # one token has all the weight
     if value.unit == "log_decay/ln/token":
         noise = gate(noise, case, axes, generator)
     return noise.to(dtype).contiguous()

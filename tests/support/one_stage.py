@@ -1,5 +1,6 @@
 """A pipeline of one stage, made from its contract, and inputs that its units and laws allow."""
 
+import math
 from dataclasses import replace
 
 import torch
@@ -13,10 +14,12 @@ from chunkwise.runner.verification.generate import make_inputs
 
 STAGES = find_stages()
 ATTENTION = dict(HQ=4, Sq=19, Sk=17, DV=20, ND=3, PAGES=4, PAGE=8, NP=2, DC=24, DN=16, DR=8)
-ATTENTION |= dict(HI=3, KI=20, TOP=6)
+ATTENTION |= dict(HI=3, KI=20, TOP=6, M=4, NB=16, GO=2, HG=3, DO=20)
 """Sizes of the axes that only attention has; some queries see no key."""
 BY_TOKEN = [name for name, stage in STAGES.items() if "T" in stage.axis_names]
 """Those whose tokens can be packed by cu_seqlens."""
+KEYS = (("Sk",), ("NP", "PAGE"), ("NB", "M"))
+"""What the keys of a stage lie along."""
 PARAM = 0.7
 """For a param without a default."""
 
@@ -121,7 +124,7 @@ def span(unit, sizes, device) -> torch.Tensor:
     has chosen i % (TOP + 1) keys, every second one from i % 5 on."""
     if unit in ("index/chosen_key", "count/chosen"):
         return chosen(unit, sizes, device)
-    keys = sizes["Sk"] if "Sk" in sizes else sizes["NP"] * sizes["PAGE"]
+    keys = next(math.prod(sizes[axis] for axis in axes) for axes in KEYS if set(axes) <= sizes.keys())
     own = torch.arange(sizes["Sq"], dtype=torch.int32, device=device) + keys - sizes["Sq"]
     found = {
         "index/first_key": (own - 6).clamp(0, keys),

@@ -13,6 +13,8 @@ from support.sparse import (
     sparse,
 )
 
+from chunkwise.runner.main import main
+
 
 @pytest.mark.parametrize("io", [torch.float32, torch.bfloat16, torch.float16, torch.float64], ids=str)
 def test_dtypes(io):
@@ -55,3 +57,12 @@ def test_a_choice_has_no_gradient():
     leaves = {name: x.requires_grad_() for name, x in given.items() if x is not None and x.is_floating_point()}
     dsa(**given | leaves).o.sum().backward()
     assert {name for name, x in leaves.items() if x.grad is None} == {"q_index", "k_index", "w_index"}
+
+
+def test_run_times_each_part(capsys, tmp_path):
+    """The whole numbers among the results have no budget, and are not what is closest to it."""
+    sizes = "TOP=4,Sq=3,Sk=20,HQ=2,DN=16,DR=8,DC=16,DV=16,HI=2,KI=16"
+    assert main(["run", "dsa", "--axes", sizes, "--out", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    assert [stage for stage in ("index", "choose", "gather", "attend") if f"│ {stage} " not in text] == []
+    assert "verified: 14 tensors within budget" in text and "closest: " in text

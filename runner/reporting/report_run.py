@@ -106,7 +106,8 @@ def run_lines(report: RunReport) -> list[str]:
     checked = report.verification
     sizes = ", ".join(f"{axis}={size}" for axis, size in checked.sizes.items())
     sizes += f", packed {','.join(map(str, checked.lengths))}" if checked.lengths else ""
-    worst = max(checked.rows, key=lambda row: row.verdict.rel_l2_err / row.verdict.budget)
+    rounded = [row for row in checked.rows if row.verdict.budget]  # whole numbers have none to use up
+    worst = max(rounded, key=lambda row: row.verdict.rel_l2_err / row.verdict.budget)
     whose = worst.backend if worst.id == "file" else worst.id
     lines.append(
         f"{summary(checked)}; at {sizes}; closest: {whose}.{worst.value} "

@@ -20,11 +20,12 @@ def token_scan(q, k, v, decay, initial_state):
     if S is None:
         S = v.new_zeros(v.shape[0], HV, k.shape[-1], v.shape[-1])
     read = [v[:, :0]]
-    for t in range(v.shape[1]):
+    decays = [None] * v.shape[1] if decay is None else decay.unbind(1)
+    for q_t, k_t, v_t, decay_t in zip(q.unbind(1), k.unbind(1), v.unbind(1), decays):
         if decay is not None:
-            S = decay[:, t].unsqueeze(-1) * S
-        S = S + k[:, t].unsqueeze(-1) * v[:, t].unsqueeze(-2)
-        read.append((q[:, t].unsqueeze(-1) * S).sum(-2).unsqueeze(1))
+            S = decay_t.unsqueeze(-1) * S
+        S = S + k_t.unsqueeze(-1) * v_t.unsqueeze(-2)
+        read.append((q_t.unsqueeze(-1) * S).sum(-2).unsqueeze(1))
     return {"o": torch.cat(read, dim=1), "final_state": S}
 
 

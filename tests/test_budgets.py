@@ -114,6 +114,27 @@ def test_zeros_are_exact():
     assert not found.ok
 
 
+def test_what_depends_on_nothing_is_zero_whatever_the_model_says():
+    """A gradient that is 0 everywhere, of which the model makes something: 0 passes, and nothing else."""
+    zero = torch.zeros(1, 64, 2, 4, dtype=torch.float64)
+    for terms in (None, lambda: torch.zeros(())):
+        found = verdict(zero.to(IO), zero, model=noise(*zero.shape), terms=terms)
+        assert found.ok and (found.rel_l2_err, found.budget, found.slice_budget) == (0.0, RHO[IO], RHO[IO])
+        dirty = verdict(zero + 1e-20, zero, model=noise(*zero.shape), terms=terms)
+        assert dirty.over == "OUT OF BUDGET" and dirty.rel_l2_err == math.inf
+
+
+@pytest.mark.parametrize("truth", [0.0, 1e-17], ids=["0", "rounded off"])
+def test_terms_that_cancel_to_nothing(truth):
+    """Errors are measured by the terms then, and the cap is the budget."""
+    truth, terms = truth * noise(1, 64, 2, 4), noise(1, 64, 2, 4, seed=1)
+    off = lambda much: truth + much * RHO[IO] * noise(1, 64, 2, 4, seed=2)  # noqa: E731
+    slightly = verdict(off(2), truth, model=off(0.5), terms=lambda: terms)
+    assert slightly.ok and slightly.budget == slightly.slice_budget == slightly.cap == CAP * RHO[IO]
+    assert verdict(off(2 * CAP), truth, model=off(0.5), terms=lambda: terms).over == "OUT OF BUDGET"
+    assert verdict(off(0.5), truth, model=off(2 * CAP), terms=lambda: terms).over == "REFERENCES OFF"
+
+
 @pytest.mark.parametrize("truth", [0.0, 3e-44, 1e-36])
 def test_what_underflows_is_right(truth):
     """What is less than a float32 can hold well, and what leaks through a reset, is nothing."""

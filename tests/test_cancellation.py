@@ -1,10 +1,15 @@
 """Gradients whose terms cancel: what their rounding is measured against, and what is found all the same."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from support.ops import check, inputs, op
 
+from chunkwise.runner import load
 from chunkwise.runner.verification.cancellation import DRAWS, RandomSigns
+
+VARIANTS = Path(__file__).parents[1] / "examples" / "variants"
 
 
 def rms(make) -> torch.Tensor:
@@ -44,3 +49,11 @@ def test_a_gradient_that_cancels_is_no_fault_of_the_references(seed):
     Seed 0: so is d_A_log, a sum over tokens and channels."""
     kernel = op("kda_bounded")
     check(kernel, inputs(kernel, torch.bfloat16, seed=seed, B=1, T=256, H=2, HV=4, K=32, V=32), backward=True)
+
+
+@pytest.mark.parametrize("variant", ["comba", "gla_normalised"])
+def test_contributions_that_cancel(variant):
+    """The same decay in a weight and, inverted, in a value; a numerator and its denominator. Each passes through an
+    expression, whose gradient is as wrong as what comes into it."""
+    kernel = load(VARIANTS / f"{variant}.yaml", mode="chunk")
+    check(kernel, inputs(kernel, torch.bfloat16, B=2, T=130, H=2, HV=4, K=64, V=64), backward=True)

@@ -195,3 +195,31 @@ def test_json_has_the_warnings_and_is_ok(checked):
     assert [(each["code"], each["severity"], each["line"]) for each in document["warnings"]] == [
         ("CW241", "warning", 12)
     ]
+
+
+def test_keys_of_any_length(checked):
+    """Of an input at its line, of an expression where it is read; by l2norm or softmax they are no longer than 1."""
+    long = ("{shape: B T H K, where: unit_norm(K)}", "B T H K")
+    plain = changed(DELTA, long, ("o: out.o", "o: out.o, u: scan.v_new"))
+    code, out, err = checked(plain)
+    assert (code, out) == (0, "op: ok, 5 stages\n")
+    assert (
+        err
+        == """\
+warning[CW244]: nothing says that the keys k are at most 1 long: past sqrt(2 / beta) the delta rule diverges
+ --> op.yaml:5:3
+  |
+5 |   k: B T H K
+  |   ^
+help: make them so by the stage l2norm (in the definition k / sqrt(sum(k * k, axis=K) + 1e-6)), or declare where: \
+unit_norm(K), if callers see to that
+
+"""
+    )
+    told = checked(plain.replace("k: k", "k: silu(k)"))[2]
+    assert told.count("warning") == 1
+    assert told.startswith("warning[CW244]: nothing says that the keys silu(k) are at most 1 long")
+    assert "--> op.yaml:9:46\n" in told
+    for use in ("l2norm", "softmax_k"):
+        front = ("stages:\n", f"stages:\n  unit: {{use: {use}, in: {{x: k}}}}\n")
+        assert checked(changed(plain.replace("k: k", "k: unit.y"), front))[2] == ""

@@ -23,7 +23,7 @@ GPU = {"CW605": True, "CW701": False}
 COMMANDS = {code for code, text in EXPLANATIONS.items() if text.example.startswith("chunkwise ")} - MACHINES
 VARIANTS = {"CW215", "CW216", "CW217", "CW218", "CW219"}
 """Files that extend another: tests/test_extends.py has them."""
-WARNINGS = {"CW241", "CW242", "CW243"}
+WARNINGS = {"CW241", "CW242", "CW243", "CW244"}
 """No errors: tests/test_check_warnings.py has them."""
 SNIPPETS = EXPLANATIONS.keys() - VARIANTS - WARNINGS - COMMANDS - CALLS - STAGE_FILES - MACHINES
 

@@ -356,3 +356,43 @@ def test_a_slip_of_the_pen_means_one_name_alone(name, expected):
 
 def test_edits_count_swaps_as_one():
     assert [edits(a, b, 9) for a, b in [("", ""), ("ab", "ba"), ("abc", "acbd"), ("kitten", "sitting")]] == [0, 1, 2, 3]
+
+
+VARIANT = "schema: pipeline/v1\nname: variant\nextends: {base}\nreplace:\n  stages:\n    scan: {{in: {{g: g}}}}\n"
+
+
+@pytest.fixture
+def variants(tmp_path, monkeypatch, capsys):
+    """What check --fix says of variant.yaml on stdout, and what it is then; whole.yaml extends it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def fixed(base, named, more=""):
+        Path("variant.yaml").write_text(VARIANT.format(base=base) + more)
+        Path("whole.yaml").write_text("schema: pipeline/v1\nname: whole\nextends: variant\nsummary: The same\n")
+        main(["check", named, "--fix"])
+        return capsys.readouterr().out, Path("variant.yaml").read_text().removesuffix(more)
+
+    return fixed
+
+
+def test_a_fault_under_replace_is_repaired_where_it_is_written(variants):
+    """The base has the converting stage: one name in the variant is another."""
+    out, text = variants("simple_gla", "variant.yaml")
+    assert out.endswith("variant.yaml: 1 repair\nvariant: ok, 3 stages\n")
+    assert text == VARIANT.format(base="simple_gla").replace("g: g}", "g: cumsum.y}")
+
+
+def test_a_fault_of_the_file_that_is_extended_is_left_there(variants):
+    out, text = variants("simple_gla", "whole.yaml")
+    assert out == "whole.yaml: what is to be repaired stands in variant.yaml: check that file --fix\n"
+    assert text == VARIANT.format(base="simple_gla")
+
+
+def test_a_stage_that_has_no_place_to_stand_at_is_not_put_in(variants):
+    """Under replace nothing is added, and the file has no stages of its own."""
+    gate = 'inputs: {g: {shape: B T HV, dtype: f32, unit: log_decay/ln/token, where: "<= 0"}}\n'
+    out, text = variants("delta_rule", "variant.yaml", gate)
+    why = "the file has no entry under stages for the converting stage to stand at"
+    assert out == f"variant.yaml: nothing to repair with certainty: {why}\n"
+    assert text == VARIANT.format(base="delta_rule")

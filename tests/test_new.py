@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from chunkwise.runner.composing.compose import Composed, NotComposed
+from chunkwise.runner.composing.confirm import LIMIT, difference
 from chunkwise.runner.loading.load_spec import read_spec
 from chunkwise.runner.loading.pipelines import find_pipeline
 from chunkwise.runner.loading.spec_text import spec_text
@@ -83,6 +84,10 @@ REWRITES = {
         "", ["l2norm", "chunk_h", "chunk_o"],
         ["kn = k * (sum(k * k, axis=K) + 1e-6) ** -0.5", "S = S + outer(kn, v)", "o = scale * (q @ S)"],
     ),
+    "a 1 in a feature, and none in front of what is read": (
+        BETA, [*["elu(k) + 1"] * 4, *DELTA[1:]],
+        ["S = S + outer(elu(k) + 1, beta * (v - (elu(k) + 1) @ S))", "o = q @ S"],
+    ),
     "a sigmoid as a fraction": (
         "  b: B T HV\n", ["sigmoid", *DELTA[1:]],
         ["w = 1 / (1 + exp(-b))", "S = S + w * outer(k, v - k @ S)", "o = scale * (q @ S)"],
@@ -152,6 +157,13 @@ def reference(q, k, v, *, C, scale):
 '''
 
 
+def test_a_gradient_that_is_zero_is_held_against_numbers_around_one():
+    """Of one that cancels there is only what float64 rounds off, and that is another in every order."""
+    assert difference(torch.tensor([1e-17, 0.0]), torch.tensor([0.0, -1e-17])) <= 1e-10
+    assert difference(torch.tensor([1e-9]), torch.tensor([0.0])) > LIMIT
+    assert difference(torch.tensor([1.0]), torch.tensor([2.0])) == 0.5
+
+
 def test_what_is_right_on_the_tiny_case_alone_is_refused(here):
     """A graph of one stage agrees on the 9 tokens of the tiny case."""
     (here / "own").mkdir()
@@ -213,6 +225,18 @@ def test_a_name_a_chunk_length_and_outputs_are_put_where_they_belong(chunkwise, 
     written = Path("b.yaml").read_text()
     assert written.startswith("schema: pipeline/v1\nname: fresh\naxes: {C: 64}\ninputs:\n")
     assert written.endswith("\noutputs: {o: chunk_o.o}\n") and "nothing.yet" not in written
+
+
+def test_keys_of_any_length_in_a_delta_rule(chunkwise, here):
+    """It is written, and what may go wrong with it is told at the line of the input."""
+    lines = ["S = S + outer(k, beta * (v - k @ S))", "o = scale * (q @ S)"]
+    (here / "a.yaml").write_text(text_of(BETA, lines, "'zeros(K, V)'", final=None))
+    code, out, err = chunkwise("new", "fresh", "--from", "a.yaml")
+    assert code == 0 and out.startswith("wrote fresh.yaml: 5 stages")
+    first, place, *_, help = err.strip().split("\n")
+    message = "nothing says that the keys k are at most 1 long: past sqrt(2 / beta) the delta rule diverges"
+    assert (first, place.strip()) == (f"warning[CW244]: {message}", "--> fresh.yaml:6:3")
+    assert help.startswith("help: make them so by the stage l2norm (in the definition k / sqrt(")
 
 
 def test_a_file_that_is_there_is_kept(chunkwise, here):
@@ -313,6 +337,22 @@ def test_outputs_that_a_definition_cannot_have(chunkwise, here, line, error):
     (here / "a.yaml").write_text(text_of("", lines, "'zeros(K, V)'", final=None))
     code, _, err = chunkwise("new", "fresh", "--from", "a.yaml")
     assert (code, err.strip()) == (2, f"error[CW404]: {error}")
+
+
+def test_a_state_that_no_line_writes(chunkwise, here):
+    (here / "a.yaml").write_text(text_of(STATE, ["o = scale * ((q + k) @ S) + v"], final=None))
+    code, _, err = chunkwise("new", "fresh", "--from", "a.yaml")
+    assert code == 2
+    assert (
+        err.strip()
+        == """\
+error[CW404]: no line writes the state S
+  --> a.yaml:11:14
+   |
+11 |   state: {S: initial_state}
+   |              ^^^^^^^^^^^^^
+help: a line of step gives the next state (S = S + outer(k, v)); what stays as it is is an input"""
+    )
 
 
 def test_a_fault_of_new_leaves_its_traceback_in_out(chunkwise, here, monkeypatch):

@@ -7,7 +7,7 @@ import torch
 
 from chunkwise.runner.composing.algebra import algebra
 from chunkwise.runner.composing.compose import Composed, compose
-from chunkwise.runner.composing.edge_expression import as_edge_expression, edge_takes
+from chunkwise.runner.composing.edge_expression import as_edge_expression, edge_takes, expression_leaves
 from chunkwise.runner.composing.missing import missing_stage
 from chunkwise.runner.composing.reached import Reached
 from chunkwise.runner.composing.readings import given_outputs, read_definition
@@ -20,7 +20,7 @@ from chunkwise.runner.definition.functions import FUNCTIONS
 from chunkwise.runner.expression import parse_expression
 from chunkwise.runner.loading.load_recurrence import parse_recurrence
 
-from .support.recurrences import BETA, G_K, PARAMS, SIZES, STATE, G, chunkwise, composed, here, shipped, text_of
+from .support.recurrences import BETA, G_K, HEAD, PARAMS, SIZES, STATE, G, chunkwise, composed, here, shipped, text_of
 
 __all__ = ["chunkwise", "here"]
 
@@ -212,6 +212,35 @@ def test_two_states(chunkwise):
     assert "h_S [B NT HV K V] io state/chunk_entry, h_z [B NT HV K] io state/chunk_entry -> o" in out
 
 
+def test_a_state_whose_sizes_no_value_gives(chunkwise):
+    """A count of tokens, which reads nothing: inputs of the file tell the stage how many tokens, heads and channels."""
+    lines = ["S = S + outer(k, v)", "n = n + 1", "o = q @ S"]
+    text = text_of("", lines, state='"zeros(K, V)", n: zeros(K)', final="{end: S, count: n}").replace(PARAMS, "")
+    Path("a.yaml").write_text(text)
+    code, out, err = chunkwise("new", "fresh", "--from", "a.yaml", "--stub")
+    assert code == 0, err
+    assert "q [B T H K] io, v [B T HV V] io -> h [B NT HV K] io state/chunk_entry" in out
+    assert "verified in float64: 3 outputs and 3 gradients" in out
+    assert '"v": Port("B T HV V", doc="for its sizes alone")' in Path("fresh_stages/fresh_n.py").read_text()
+
+
+@pytest.mark.parametrize("inputs, lines, place, message, help", [
+    (HEAD, ["S = S + outer(k, v)", "o = (q - q + k) @ S"], "5:3",
+     "error[CW229]: no output depends on the input q, though a line reads it",
+     "remove it, and what the lines make of it"),
+    (HEAD.replace("  q: B T H K\n  k: B T H K\n", ""), ["S = S + outer(v, v)", "o = v"], "10:7",
+     "error[CW805]: the output o is the input v as it came: there is nothing for a stage to do",
+     "a definition gives what it computes"),
+], ids=["an input", "an output"])  # fmt: skip
+def test_what_has_no_effect(chunkwise, inputs, lines, place, message, help):
+    text = text_of("", lines, state="'zeros(V, V)'", final=None).replace(HEAD, inputs).replace(PARAMS, "")
+    Path("a.yaml").write_text(text.replace("V, V", "K, V") if inputs == HEAD else text)
+    code, _, err = chunkwise("new", "fresh", "--from", "a.yaml")
+    first, where, *_ = err.strip().split("\n")
+    assert (code, first, where.strip()) == (1, message, f"--> a.yaml:{place}")
+    assert err.strip().endswith(f"help: {help}")
+
+
 def reached_by_stages(text):
     spec = parse_recurrence(text, "a.yaml")
     readings = read_definition(spec)
@@ -233,6 +262,16 @@ def test_values_as_expressions_over_the_inputs():
     assert values["x + 1"] == "elu(k) + 1"
     assert values["-softplus(a) / 8"] == "-softplus(a) / 8"
     assert values["kf"] is None
+
+
+@pytest.mark.parametrize("lines", [4, 12])
+def test_a_long_product_is_few_values(lines):
+    """The whole, the whole but for its last factor, and factors: no more of twelve lines than of four."""
+    products = ["a0 = silu(k) * q", *(f"a{at} = a{at - 1} * {'qk'[at % 2]}" for at in range(1, lines))]
+    reached = reached_by_stages(text_of(STATE, [*products, f"S = S + outer(a{lines - 1}, v)", "o = scale * (q @ S)"]))
+    texts = [value.name for value, _ in expression_leaves(reached, algebra(reached.case))]
+    whole, but_one, silu = texts
+    assert silu == "silu(k)" and whole.count("*") == lines and but_one.count("*") == lines - 1
 
 
 def test_an_edge_takes_what_the_loader_takes():

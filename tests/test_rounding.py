@@ -60,14 +60,40 @@ def test_what_is_no_product_keeps_float32():
     assert torch.equal(nearest(x, BF16), x.bfloat16().float())
 
 
-def test_cumulative_sums_are_taken_in_order():
-    """1 after 2^24 is lost term by term; PyTorch's own sum, which is wider inside, keeps it."""
-    x = torch.tensor([2.0**24, 1.0, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, BF16])
+def test_cumulative_sums_err_as_a_scan_in_any_order(dtype):
+    """By halves each sum of 2^24 and more is rounded on its own: neighbours differ by a few units, not by one."""
+    x = torch.full([1000, 64], -(2.0**18) - 1)
+    truth = x.double().cumsum(1)
+    with RoundedDots(dtype):
+        found = x.cumsum(1)
+    assert found.dtype == torch.float32 and 0 < relative(found, truth) < 10 * 2**-24
+    assert len(found.unique(dim=0)) == 1, "equal chunks err alike"
+    y = x + torch.arange(1000)[:, None] % 32
+    with RoundedDots(dtype):
+        each = y.cumsum(1)
+    apart = each[:32].double().diff(dim=1) - y[:32, 1:].double()
+    assert 0.4 < apart.square().mean().sqrt().item() < 2
     with RoundedDots(torch.float32):
-        assert x.cumsum(0).tolist() == [2.0**24] * 3
-    assert x[None].cumsum(1).shape == (1, 3)
+        assert x[:0].cumsum(0).shape == (0, 64)
+
+
+def test_terms_of_nothing_do_not_round():
+    x = torch.zeros(1, 64)
+    x[0, 0] = -1.3
     with RoundedDots(torch.float32):
-        assert x[:0].cumsum(0).shape == (0,)
+        apart = x.cumsum(1) + 1.3
+    assert apart.abs().max() < 4 * 2**-24
+
+
+def test_the_same_number_errs_the_same_way():
+    """The exponential of a decay that all chunks share."""
+    x = torch.full([1000], -0.3)
+    with RoundedDots(torch.float32):
+        found, other = x.exp2(), (x - torch.arange(1000) / 1000).exp2()
+    assert len(found.unique()) == 1
+    err = other.double() / (x - torch.arange(1000) / 1000).double().exp2() - 1
+    assert abs(err.mean().item()) < 0.2 * err.std().item()
 
 
 def test_float32_sums_lose_what_an_accumulator_loses():
@@ -118,7 +144,7 @@ class TestStochastic:
 
     def test_cumulative_sums_slip_and_carry_on(self):
         """Late sums have slipped by a few units in the last place, by chance and with no lean to one side."""
-        x = torch.full([4000, 128], -1.3, dtype=torch.float64)
+        x = -1.3 - noise(4000, 128).double().abs() / 100
         slip = Stochastic(0).cumsum(x, 1) - x.cumsum(1)
         ulp = 2.0 ** (math.floor(math.log2(1.3 * 128)) - 23)
         assert 1 < slip[:, -1].std().item() / ulp < math.sqrt(128)

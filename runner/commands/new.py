@@ -12,6 +12,7 @@ from ..composing.missing import diagnostic, missing_stage
 from ..composing.readings import given_outputs
 from ..composing.stub import Stub, stub_of
 from ..composing.with_stubs import compose_with_stubs
+from ..composing.without_effect import needless
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic, by_place, quoted
 from ..expression import names_in
@@ -58,13 +59,16 @@ def execute(args) -> Outcome:
         refuse_file(path, args.force)
     for path, text in files.items():
         write_file(path, text, folder=True)
-    return Outcome(document(found, files, stubs), [words(found, out, folder, stubs)])
+    return Outcome(document(found, files, stubs), [words(found, out, folder, stubs)], warnings=found.warnings)
 
 
 def not_found(spec: PipelineSpec, found: NotComposed, args) -> Outcome:
-    if errors := declaration_errors(found):
+    missing = None
+    if not (errors := declaration_errors(found)):
+        missing = missing_stage(found)
+        errors = needless(found.case) if missing is None else []
+    if errors:
         return Outcome({"pipeline": spec.name, "found": False}, (), errors, exit=codes.FAILED)
-    missing = missing_stage(found)
     contract = stub_of(missing, spec.name, find_stages(args.stages)).contract_words if missing else ""
     document = {"pipeline": spec.name, "found": False, "contract": contract}
     return Outcome(document, (), [diagnostic(found, missing, contract)], exit=codes.FAILED)
@@ -90,9 +94,25 @@ def read(source: str, name: str) -> PipelineSpec:
         message = "stages are found for a definition token by token (step), and this one is over whole tensors (dense)"
         help = "write the stages by hand: `chunkwise list` names them"
         raise ChunkwiseError(Diagnostic(codes.DEFINITION, message, spec.definition.dense[0].mark, help=help))
-    if found := [*expression_errors(spec), *(definition_errors(spec) or unread_inputs(spec) + output_errors(spec))]:
+    if found := [*expression_errors(spec), *(definition_errors(spec) or own_errors(spec))]:
         raise ChunkwiseError(*by_place(found))
     return spec
+
+
+def own_errors(spec: PipelineSpec) -> list[Diagnostic]:
+    """Of a definition that can be evaluated, and that no stages could serve."""
+    return [*unread_inputs(spec), *unwritten_states(spec), *output_errors(spec)]
+
+
+def unwritten_states(spec: PipelineSpec) -> list[Diagnostic]:
+    definition = parsed(spec)
+    written = {each.target.id for each in definition.step}
+    help = "a line of step gives the next state (S = S + outer(k, v)); what stays as it is is an input"
+    return [
+        Diagnostic(codes.DEFINITION, f"no line writes the state {name}", start.line.where, help=help)
+        for name, start in definition.states.items()
+        if name not in written
+    ]
 
 
 def unread_inputs(spec: PipelineSpec) -> list[Diagnostic]:

@@ -7,7 +7,9 @@ from itertools import islice, product
 import torch
 
 from ..definition.evaluate import threads_for
-from ..diagnostics.errors import ChunkwiseError
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..graphs.build_graph import check_graphs
+from ..graphs.check_warnings import long_keys
 from ..loading.load_spec import parse_spec
 from ..loading.spec import PipelineSpec
 from ..stage_files.stage_library import Stage
@@ -24,11 +26,14 @@ from .writing import pipeline_text
 
 MOST_GRAPHS = 12
 """Graphs of one level that are held against the definition, at most."""
+ALL_STEPS = 12_000
+"""Stages that are run on the tiny case in all levels, at most: about a minute of two cores."""
 
 
 @dataclass(frozen=True)
 class Composed:
-    """A pipeline that is its definition. text: the file. without_gradient: inputs that no stage has a gradient for."""
+    """A pipeline that is its definition. text: the file. without_gradient: inputs that no stage has a gradient for.
+    warnings: what may make it diverge all the same."""
 
     text: str
     spec: PipelineSpec
@@ -36,6 +41,7 @@ class Composed:
     level: str
     tried: int
     without_gradient: tuple[str, ...]
+    warnings: tuple[Diagnostic, ...]
 
 
 @dataclass(frozen=True)
@@ -73,15 +79,21 @@ def searched(spec: PipelineSpec, stages: Mapping[str, Stage], path: str, progres
 
 def attempts(case: TinyCase, stages, facts: Sequence[Algebra], before: list[Search], progress) -> Iterator[Search]:
     """Searches in the order in which they are to be run; before: those that were. First with stages alone, then with
-    expressions in edges for what no stage gives, last with other states than the definition's."""
+    expressions in edges for what no stage gives, last with other states than the definition's. Expressions are values
+    by the dozen: those go to stages with a gradient of their own first, of which no one takes as many at once as the
+    ones that go token by token."""
     strict, known, free = LEVELS
     yield Search(case, stages, strict, progress)
     yield Search(case, stages, known, progress)
     leaves = expression_leaves(Reached(before[-1]), facts)
-    if leaves:
-        yield Search(case, stages, strict, progress, leaves)
-        yield Search(case, stages, known, progress, leaves)
-    yield Search(case, stages, free, progress)
+    trained = {name: stage for name, stage in stages.items() if stage.vjp is not None}
+    for some, level in product((trained, stages), (strict, known)) if leaves else ():
+        yield Search(case, some, level, progress, leaves, left(before))
+    yield Search(case, stages, free, progress, limit=left(before))
+
+
+def left(before: Sequence[Search]) -> int:
+    return max(ALL_STEPS - sum(search.steps for search in before), 0)
 
 
 def graphs(search: Search):
@@ -117,5 +129,5 @@ def held_against(
         return f"{first.message}: {first.label}" if first.label else first.message
     if confirmation.why:
         return confirmation.why
-    missing = tuple(gradients_missing(written, confirmation))
-    return Composed(text, written, confirmation, search.level.name, search.steps, missing)
+    missing, warnings = gradients_missing(written, confirmation), long_keys(check_graphs(written, stages))
+    return Composed(text, written, confirmation, search.level.name, search.steps, tuple(missing), tuple(warnings))

@@ -38,7 +38,7 @@ def expression_leaves(reached: Reached, facts: Sequence[Algebra]) -> list[Leaf]:
             text = f"log({text})" if log and text else text
             if text and edge_takes(text, reached):
                 leaves[text] = leaf(text, decay_port(fact, reached.case), fact.decay_rows.log(), reached)
-    seen = set()
+    seen: dict[int, int] = {}
     for node in reached.read_by(names):
         for each, text in said(node, reached, seen):
             reading = reached.by_node[id(each)]
@@ -47,26 +47,34 @@ def expression_leaves(reached: Reached, facts: Sequence[Algebra]) -> list[Leaf]:
     return list(leaves.values())
 
 
-def said(node: Node, reached: Reached, seen: set[int]) -> Iterator[tuple[Node, str]]:
-    """The parts of a value that no stage gives and an edge can say, the largest, and what products are made of.
+def said(node: Node, reached: Reached, seen: dict[int, int], deep: int = 0) -> Iterator[tuple[Node, str]]:
+    """The parts of a value that no stage gives and an edge can say: the largest, and what products are made of. Of
+    ``a * b * c * d``, all along the same axes, that is the whole, ``a * b * c``, and each factor: every part in between
+    would be one more value for every port, and a stage takes two or three factors at most.
 
-    seen: ids of nodes that were here; a line that many lines read is gone through once.
+    deep: products of the same axes that the node is a part of, 2 for more. seen: by id of a node, the least of that
+    with which it was here; a line that many lines read is gone through once.
     """
     reading = reached.by_node.get(id(node))
-    if id(node) in seen or reading is None or reached.value(node) is not None:
+    if reading is None or seen.get(id(node), 3) <= deep or reached.value(node) is not None:
         return
-    seen.add(id(node))
+    seen[id(node)] = deep
     if isinstance(node, Name):
         if node.id in reached.assigned:
-            yield from said(reached.assigned[node.id], reached, seen)
+            yield from said(reached.assigned[node.id], reached, seen, deep)
         return
-    text = as_edge_expression(node, reached)
+    text, product = as_edge_expression(node, reached), transparent(node)
     takes = len(reading.axes) < 2 and text is not None and edge_takes(text, reached)
-    if takes:
+    if takes and (deep < 2 or not product):
         yield node, text
-    if not takes or transparent(node):
+    if not takes or product:
         for child in children(node):
-            yield from said(child, reached, seen)
+            yield from said(child, reached, seen, min(deep + 1, 2) if takes and alike(node, child, reached) else 0)
+
+
+def alike(node: Node, child: Node, reached: Reached) -> bool:
+    inside = reached.by_node.get(id(child))
+    return inside is not None and inside.axes == reached.by_node[id(node)].axes
 
 
 def leaf(text: str, port: Port, rows: torch.Tensor, reached: Reached) -> Leaf:

@@ -24,6 +24,8 @@ def same(x: torch.Tensor, y: torch.Tensor) -> bool:
 
 def proportional(x: torch.Tensor, y: torch.Tensor) -> bool:
     """x = c y for a number c other than 0."""
+    if x.shape != y.shape:
+        return False
     factor = ((x * y).sum() / (y * y).sum()).item()
     return factor != 0 and same(x, factor * y)
 

@@ -18,7 +18,6 @@ from .compose import NotComposed
 from .feeding import Found
 from .matching import STATES
 from .reached import Reached, depends_on
-from .search import MOST_STEPS
 from .smallest import smallest_graphs
 from .tiny_case import TinyCase
 
@@ -129,8 +128,9 @@ def diagnostic(found: NotComposed, missing: Missing | None, contract: str) -> Di
     }[missing.kind]
     notes = [Note(each.words) for each in missing.algebra]
     notes += [Note(f"found: {words}") for words in nearest(missing.reached)]
-    if any(search.steps >= MOST_STEPS for search in found.searches):
-        notes.append(Note(f"the search was cut short at {MOST_STEPS:,} stages tried"))
+    if any(search.cut_short for search in found.searches):
+        tried = sum(search.steps for search in found.searches)
+        notes.append(Note(f"the search was cut short at {tried:,} stages tried"))
     notes.append(Note(f"a new stage would need: {contract}"))
     help = "--stub writes that stage with a reference in PyTorch, and the pipeline that uses it"
     return Diagnostic(codes.NO_STAGES, message, missing.mark, tuple(notes), help)

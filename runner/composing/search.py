@@ -22,9 +22,9 @@ from ..planning.references import run_reference
 from ..stage_files.stage_library import Stage
 from .feeding import Found, Step, in_chunks, ways_to_feed
 from .matching import STATES, Truths, same
-from .tiny_case import TinyCase
+from .tiny_case import UNSAID, TinyCase
 
-MOST_STEPS = 20_000
+MOST_STEPS = 6_000
 """Stages that are run on the tiny case in one level, at most."""
 
 
@@ -52,6 +52,11 @@ def of_pieces(stage: Stage) -> bool:
     return stage.contract.across or any(unit.startswith("segment/") for unit in units)
 
 
+def of_attention(stage: Stage) -> bool:
+    """Whether a stage has queries and keys instead of tokens: a definition token by token has none such."""
+    return not {"Sq", "Sk"}.isdisjoint(stage.axis_names)
+
+
 class Search:
     """One level's search. found: every value, inputs first."""
 
@@ -62,10 +67,16 @@ class Search:
         level: Level,
         progress: Callable[[str], None] = str,
         leaves: Sequence[tuple[Value, torch.Tensor]] = (),
+        limit: int = MOST_STEPS,
     ):
-        """leaves: values beside the inputs that an edge can say."""
+        """leaves: values beside the inputs that an edge can say. limit: stages to run, at most."""
+        self.limit = min(limit, MOST_STEPS)
         self.case, self.level, self.progress = case, level, progress
-        self.stages = {name: stage for name, stage in stages.items() if not (of_pieces(stage) or stage.fuses)}
+        self.stages = {
+            name: stage
+            for name, stage in stages.items()
+            if not (of_pieces(stage) or of_attention(stage) or stage.fuses)
+        }
         self.truths = Truths(case)
         self.found: list[Found] = []
         self.groups: dict[tuple, list[Found]] = {}
@@ -77,10 +88,14 @@ class Search:
         for value, x in leaves:
             self.add(value, x, known=True, direct=True)
 
+    @property
+    def cut_short(self) -> bool:
+        return self.steps >= self.limit
+
     def run(self) -> None:
         """Until no stage gives anything new."""
         grown = True
-        while grown and self.steps < MOST_STEPS:
+        while grown and self.steps < self.limit:
             self.round += 1
             before = len(self.found)
             self.progress(f"{before} values, {self.steps} stages tried ({self.level.name})")
@@ -94,7 +109,7 @@ class Search:
         for bound, bindings, roles in ways_to_feed(stage, pool, self.level.roles, self.round - 1):
             for params in self.param_choices(stage):
                 key = (stage.name, tuple(each and each.id for each in bound.values()), tuple(params.items()))
-                if key not in self.tried and self.steps < MOST_STEPS:
+                if key not in self.tried and self.steps < self.limit:
                     self.tried.add(key)
                     self.take(stage, bound, bindings, params, roles)
 
@@ -111,7 +126,7 @@ class Search:
         for name, default in stage.contract.params.items():
             texts = [text for text, number in self.case.numbers.items() if number != default]
             if in_chunks(stage) and self.level.direct:
-                texts = [text for text in texts if read.get(text, True)]
+                texts = [text for text in texts if text == UNSAID or read.get(text, True)]
             choices.append([(name, text) for text in ([] if default is None else [None]) + texts])
         for chosen in product(*choices):
             yield {name: text for name, text in chosen if text is not None}

@@ -116,6 +116,7 @@ def port_code(port: Port) -> str:
     parts += [f'unit="{port.unit}"'] if port.unit else []
     parts += [f'where="{port.where}"'] if port.where else []
     parts += ["optional=True"] if port.optional else []
+    parts += [f'doc="{port.doc}"'] if port.doc else []
     return f"Port({', '.join(parts)})"
 
 

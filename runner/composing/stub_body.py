@@ -1,7 +1,7 @@
 """The lines of a stub's reference: a value token by token at once, a state or an output by a loop over the tokens."""
 
 import keyword
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ...stages._contract import Port
 from ..definition.block import Assignment
@@ -20,7 +20,8 @@ OWN = {"t", "rows", "entering", "torch", "like", "B", "T", "C", "N", "NT"}
 class Body:
     """The lines of a reference, and the ports that they turn out to read.
 
-    streams: port -> its text at one token. repeated: (head, of the op) where a port's heads are repeated.
+    streams: port -> its text at one token. repeated: (head, of the op) where a port's heads are repeated. Of a port
+    without a stream the sizes alone are read.
     """
 
     missing: Missing
@@ -60,10 +61,11 @@ class Body:
         """A loop over the tokens: what a chunk starts with, the lines of a step, what a token leaves."""
         missing, writer = self.missing, self.writer(per_token=True)
         inside = [line for each in self.needed() for line in self.statement(each, writer)]
+        self.give_sizes()
         first, before, after, results = self.of_state() if missing.kind == "state" else self.of_output()
         reads = [f"{own} = {self.if_given(name, f'{name}[:, t]')}" for name, own in self.streams.items() if own != name]
         stream = next((name for name, port in self.ports.items() if "T" in port.axes and not port.optional), None)
-        length = [f"T = {stream}.shape[1]"] if stream else []
+        length = [f"T = {stream}.shape[{self.ports[stream].axes.index('T') if stream not in self.streams else 1}]"]
         loop = ["if t % C == 0:", *(f"    {line}" for line in first), *reads, *inside, *after]
         results = ", ".join(f'"{name}": {code}' for name, code in results.items())
         return [
@@ -71,6 +73,23 @@ class Body:
             "for t in range(T):", *(f"    {line}" for line in loop),
             f"return {{{results}}}",
         ]  # fmt: skip
+
+    def give_sizes(self) -> None:
+        """Ports for the inputs that give an axis of the outputs its size, where no value that is read has it."""
+        read = [port for port in self.ports.values() if not port.optional]
+        known = {axis for port in read for axis in port.axes} | {"NT", "N", *self.missing.case.spec.axes}
+        known |= {str(axis) for _, found in self.missing.states.values() for axis in found.value.axes}
+        lacking = {"T", *(axis for port in self.missing.outputs.values() for axis in port.axes)} - known
+        while lacking:
+            givers = [found for found in self.reached.search.found if self.gives(found, lacking)]
+            most = max(givers, key=lambda found: len(lacking.intersection(found.value.axes)))
+            self.names[most.id] = python(most.value.name)
+            self.ports[self.names[most.id]] = replace(self.port(most), doc="for its sizes alone")
+            lacking.difference_update(most.value.axes)
+
+    def gives(self, found: Found, lacking: set[str]) -> bool:
+        of_file = found.value.producer is None and found.id not in self.names
+        return of_file and not lacking.isdisjoint(found.value.axes) and not self.port(found).optional
 
     def of_state(self) -> tuple[list[str], list[str], list[str], dict[str, str]]:
         """(lines at a chunk's start, before the loop, after a token, results by port) of a stage of states."""

@@ -28,6 +28,8 @@ from .readings import Reading, Readings, declared_axes, entry
 SIZES = {"B": 1, "T": 9, "C": 4, "H": 2, "HQ": 2, "G": 2, "HV": 4, "K": 3, "V": 2}
 OTHERS = (5, 7, 6, 8)
 """Sizes of axes with other names, in the order of the inputs; no two small enough to be taken for one another."""
+UNSAID = "1"
+"""The number of a param that a definition has no word for."""
 MOVED = (1.37, 0.83, 1.19, 0.71)
 """What params are multiplied by, in turn."""
 
@@ -127,7 +129,7 @@ def axes_of(output: str, readings: Readings, sizes: Mapping[str, int]) -> tuple[
 
 
 def numbers_of(texts: Collection[str], names: Mapping[str, float]) -> dict[str, float]:
-    found = {"1": 1.0}
+    found = {UNSAID: 1.0}
     for text in texts:
         try:
             found[text] = float(number(text, text, names, None))

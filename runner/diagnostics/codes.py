@@ -58,6 +58,7 @@ NO_GRADIENT = "CW230"
 UNREAD_OUTPUT = "CW241"
 GRADIENT_FALLBACK = "CW242"
 UNFIXED_AXIS = "CW243"
+LONG_KEYS = "CW244"
 
 SHAPE = "CW301"
 DTYPE = "CW302"
@@ -160,6 +161,7 @@ CODES = {
     UNREAD_OUTPUT: Code("output that nothing reads", PASSED),
     GRADIENT_FALLBACK: Code("gradient by autograd through a reference", PASSED),
     UNFIXED_AXIS: Code("axis that no input fixes", PASSED),
+    LONG_KEYS: Code("keys of any length in a delta rule", PASSED),
     SHAPE: Code("shape mismatch", REFUSED),
     DTYPE: Code("dtype mismatch", REFUSED),
     LAYOUT: Code("layout mismatch", REFUSED),

@@ -25,4 +25,13 @@ WARNINGS = {
         "inputs: {k: B L H K, v: B L H V}           # chunk states are B NT H K V, and NT follows from T",
         "Name the axis in an input (T for tokens, B for batch), or fix its size in axes:.",
     ),
+    codes.LONG_KEYS: (
+        "A warning: a delta rule multiplies its state by I - beta k k^T, which has the eigenvalue 1 - beta |k|^2 along "
+        "k. Past |k| = sqrt(2 / beta) that is below -1, and the state grows at every token that comes near k again: "
+        "random keys of 64 numbers have the length 8, and overflow within a chunk or two. Nothing says that these keys "
+        "are no longer than 1, so that tests, and verify, are given longer ones.",
+        "inputs: {k: B T H K}\nstages: {kkt: {use: chunk_scaled_dot_kkt, in: {k: k, beta: beta}}, ...}",
+        "Read them through the stage l2norm (in a definition: k / sqrt(sum(k * k, axis=K) + 1e-6)), or declare them "
+        "where: unit_norm(K), if callers see to that.",
+    ),
 }

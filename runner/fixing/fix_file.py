@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..diagnostics import codes
-from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..diagnostics.errors import ChunkwiseError, Convert, Diagnostic
 from ..diagnostics.render_errors import shown_path
 from ..loading.decode_text import decode, read_bytes
 from ..loading.pipelines import find_pipeline
 from ..stage_files.stage_library import find_stages
 from .hidden_errors import hidden_errors
-from .repair_text import repair_text
+from .repair_text import in_other_file, repair_text
 from .text_edits import diff
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -40,7 +40,7 @@ def fix_file(pipeline: str, stage_folders: Sequence[str], write: bool) -> Fixed:
     after = repair_text(before, str(path), find_stages(stage_folders))
     name = shown_path(str(path))
     if after.text == before:
-        return Fixed((), False, f"{name}: nothing to repair with certainty" if after.errors else f"{name}: as it is")
+        return Fixed((), False, f"{name}: {unrepaired(after.errors, str(path)) if after.errors else 'as it is'}")
     lines = tuple(diff(before, after.text, name))
     if after.errors:
         left = f"{name}: not written: {count(after.repairs, 'repair')}, and {count(len(after.errors), 'error')} left"
@@ -48,6 +48,17 @@ def fix_file(pipeline: str, stage_folders: Sequence[str], write: bool) -> Fixed:
     if write:
         write_back(path, pipeline, data, after.text)
     return Fixed(lines, write, f"{name}: {count(after.repairs, 'repair')}{'' if write else ', not written'}")
+
+
+def unrepaired(errors: Sequence[Diagnostic], file: str) -> str:
+    """Why nothing was done about errors."""
+    others = [error.repair.mark.file for error in errors if in_other_file(error, file)]
+    if others:
+        return f"what is to be repaired stands in {shown_path(others[0])}: check that file --fix"
+    if any(isinstance(error.repair, Convert) for error in errors):
+        place = "the file has no entry under stages for the converting stage to stand at"
+        return f"nothing to repair with certainty: {place}"
+    return "nothing to repair with certainty"
 
 
 def hidden_behind(pipeline: str, stage_folders: Sequence[str], found: Sequence[Diagnostic]) -> list[Diagnostic]:

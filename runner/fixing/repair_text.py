@@ -50,15 +50,22 @@ def read(text: str, file: str, stages: Mapping[str, Stage]) -> tuple[PipelineSpe
     return spec, ()
 
 
+def in_other_file(error: Diagnostic, file: str) -> bool:
+    """Whether what would be repaired is written in a file that this one extends."""
+    return error.repair is not None and error.repair.mark.file != file
+
+
 class Round:
     """The edits for one list of errors. Edges that want the same conversion share one new entry."""
 
     def __init__(self, text: str, file: str, spec: PipelineSpec | None):
-        self.places, self.spec, self.edits, self.repairs = Places(text), spec, [], 0
+        self.places, self.file, self.spec, self.edits, self.repairs = Places(text), file, spec, [], 0
         self.made: dict[tuple[str, str, str], str] = {}
         self.root = parse_tree(text, file)[0] if spec else None
 
     def add(self, error: Diagnostic) -> None:
+        if in_other_file(error, self.file):
+            return
         match error.repair:
             case Replace(mark, old, new):
                 edits = self.replaced(mark, old, new)
@@ -90,7 +97,7 @@ class Round:
 
     def inserted(self, id: str, wanted: Convert) -> list[Edit]:
         """The new entry, in front of the first one in the file that reads the edge."""
-        stages = entries(self.root)["stages"].value
+        stages = entries(self.root)["stages"].value if "stages" in entries(self.root) else None
         readers = [entry for entry in self.spec.stages.values() if wanted.mark in [e.source_mark for e in entry.edges]]
         before: Entry | None = stages.entries.get(readers[0].id) if readers and isinstance(stages, Map) else None
         edit = entry_edit(self.places, stages, before, id, wanted) if before else None

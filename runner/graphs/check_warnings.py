@@ -1,15 +1,20 @@
-"""What is right and still worth a word: outputs that nothing reads, gradients by autograd, axes that nothing fixes."""
+"""What is right and still worth a word: outputs that nothing reads, gradients by autograd, axes that nothing fixes,
+keys with which a delta rule may diverge."""
 
 from collections.abc import Iterable
 
 from ...stages._contract import HELD
 from ..diagnostics import codes
 from ..diagnostics.errors import Diagnostic
-from .graph import Graph, Node
+from .graph import Graph, Node, Value
 from .sizes import FOLLOWS
+from .unify import written_source
 
 LEFT_OPEN = "state/sequence_end"
 """The unit of what only a next call would read: an op without states in its outputs is no mistake."""
+
+SUMS_TO_ONE = "softmax_k"
+"""The stage whose rows are at most 1 long because they are positive and sum to 1."""
 
 
 def warnings_of(whole: Graph, others: Iterable[Graph] = ()) -> list[Diagnostic]:
@@ -19,7 +24,7 @@ def warnings_of(whole: Graph, others: Iterable[Graph] = ()) -> list[Diagnostic]:
     for graph in (whole, *others):
         for axis, warning in unfixed_axes(graph).items():
             axes.setdefault(axis, warning)
-    return [*found, *axes.values()]
+    return [*found, *axes.values(), *long_keys(whole)]
 
 
 def unread_outputs(graph: Graph, node: Node) -> list[Diagnostic]:
@@ -46,6 +51,33 @@ def fallback(node: Node) -> list[Diagnostic]:
     message = f"the gradient of {node.id} ({node.stage.name}) is autograd through its reference"
     help = f"it is right, and PyTorch keeps what it likes for it: a vjp in {node.stage.name}.py is faster and smaller"
     return [Diagnostic(codes.GRADIENT_FALLBACK, message, node.mark, help=help, warning=True)]
+
+
+def long_keys(graph: Graph) -> list[Diagnostic]:
+    """One for each value that stands for the keys of a delta correction, and that nothing says to be at most 1 long."""
+    found = {}
+    for node in graph.nodes.values():
+        name = node.inputs.get("k") if "beta" in node.inputs else None  # what is written with a strength is corrected
+        if name and not at_most_one_long(graph, graph.values[name]):
+            found.setdefault(name, long_key(graph, graph.values[name], node))
+    return list(found.values())
+
+
+def at_most_one_long(graph: Graph, value: Value) -> bool:
+    producer = graph.nodes.get(value.producer)
+    return any(law.kind == "unit_norm" for law in value.laws) or (producer and producer.stage.name == SUMS_TO_ONE)
+
+
+def long_key(graph: Graph, value: Value, reader: Node) -> Diagnostic:
+    keys = written_source(value, graph.spec.stages)
+    message = f"nothing says that the keys {keys} are at most 1 long: past sqrt(2 / beta) the delta rule diverges"
+    axis = value.axes[-1]
+    help = (
+        f"make them so by the stage l2norm (in the definition k / sqrt(sum(k * k, axis={axis}) + 1e-6)), or declare "
+        f"where: unit_norm({axis}), if callers see to that"
+    )
+    mark = value.mark if value.producer is None else reader.edge_marks.get("k", reader.mark)
+    return Diagnostic(codes.LONG_KEYS, message, mark, help=help, warning=True)
 
 
 def unfixed_axes(graph: Graph) -> dict[str, Diagnostic]:

@@ -51,3 +51,7 @@ class Function:
 
     def __call__(self, *tensors, **named):
         return self.function(*tensors, **named)
+
+
+def is_map(stage: Stage) -> bool:
+    return isinstance(stage.reference, Function)

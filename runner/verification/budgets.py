@@ -26,6 +26,9 @@ ROWS = 64
 UNIT_ROUNDOFF = 2.0**-24
 NOTHING = 2.0**-100
 """Below this lie what underflows, and what leaks through a reset: a log decay stops at -126."""
+CANCELLED = 2.0**-46
+"""A truth that is no larger beside its terms is what float64 rounds off where they cancel to 0: a gradient of what
+nothing depends on, as of the sum of a softmax."""
 
 
 @dataclass(frozen=True)
@@ -92,23 +95,30 @@ def judge(
     """got in its own dtype; truth in float64; models: one result of M, or several draws where few roundings decide.
 
     terms: gives, for a sum, the root of the sum of its terms' squares. Their errors add up in quadrature, so where they
-    cancel the cap is relative to that root; budgets are not.
+    cancel the cap is relative to that root; budgets are not. Where they cancel to nothing, errors are relative to it
+    too, and what M happens to be off by says nothing: the budget is the cap.
     """
     if not got.is_floating_point():
         return judge_whole_numbers(got, truth)
     got, truth, models = without_infinities(got, truth, models)
     rho = RHO[io]
     cap = (CAP_ILL if ill_conditioned else CAP) * (rho + noise)
-    size = truth.norm().item()
     errors = [scale_of(io) * error_of(model, truth) for model in models]
     e = math.sqrt(sum(error.square().sum().item() for error in errors) / len(errors))
-    condition = relative(e, size)
-    if condition > cap and terms is not None:
-        condition = relative(e, max(size, terms().norm().item()))
+    size = truth.norm().item()
+    summed = terms() if terms is not None and e > cap * size else truth
+    nothing = cancelled(truth, summed)
+    whole = summed if nothing else truth
+    if not whole.any():  # no term is there: 0 is exact, whatever M makes of it
+        e, errors = 0.0, [truth]
+    condition = relative(e, max(size, summed.norm().item()))
     error = error_of(got, truth)
-    err, (slice_err, slice_model) = relative(error.norm().item(), size), worst_slices(error, truth, errors, axes, seqs)
+    err = relative(error.norm().item(), whole.norm().item())
+    slice_err, slice_model = worst_slices(error, whole, errors, axes, seqs)
     within = cap / condition if cap < condition < math.inf else 1
     budget, slice_budget = relative(2 * e * within, size) + rho, 2 * slice_model * within + rho
+    if nothing:
+        budget = slice_budget = cap
     over, why = reasons(got, err, budget, slice_err, slice_budget, condition, cap)
     return Verdict(not why, err, budget, slice_err, slice_budget, condition, cap, why, over)
 
@@ -134,6 +144,11 @@ def error_of(x: torch.Tensor, truth: torch.Tensor) -> torch.Tensor:
     return torch.where(error.abs() < NOTHING, 0.0, error)
 
 
+def cancelled(truth: torch.Tensor, summed: torch.Tensor) -> bool:
+    """Whether all that there is of a truth is what float64 rounds off. summed: the size of its terms."""
+    return bool(summed.any()) and bool(truth.norm() <= CANCELLED * summed.norm())
+
+
 def relative(error: float, size: float) -> float:
     return error / size if size else (0.0 if error == 0 else math.inf)
 
@@ -154,9 +169,9 @@ def reasons(got, err, budget, slice_err, slice_budget, condition, cap) -> tuple[
     return "", ""
 
 
-def worst_slices(error, truth, errors, axes, seqs: Seqs) -> tuple[float, float]:
+def worst_slices(error, whole, errors, axes, seqs: Seqs) -> tuple[float, float]:
     """(worst error of a slice, the model's worst); each relative to max(the slice's norm, rms of slice norms)."""
-    sizes = slice_norms(truth, axes, seqs)
+    sizes = slice_norms(whole, axes, seqs)
     if sizes.numel() == 0:
         return 0.0, 0.0
     scale = torch.maximum(sizes, sizes.square().mean().sqrt())

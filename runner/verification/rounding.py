@@ -8,8 +8,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from .float32_sums import ROUNDOFF, accumulated, product_terms, slipped, squared, sum_terms
+from .float32_sums import accumulated, product_terms, slipped, squared, sum_terms
 
+F32 = torch.float32
 FINER = 2.0**-29
 """Rounding of float64 over that of float32. M of float64 is that of float32 with its errors scaled by this: there is
 no wider arithmetic to take the truth from, so a model of its own would have nothing to be held against."""
@@ -76,21 +77,30 @@ class Stochastic:
         noise = torch.rand(x.shape, generator=self.generators[x.device], device=x.device, dtype=torch.float64)
         return noise.sub_(0.5).mul_(power_of_two(x)).mul_(torch.finfo(dtype).eps)
 
+    def alike(self, x: torch.Tensor, salt: int = 0) -> torch.Tensor:
+        """Slips to float32 that depend on the number alone: an exponential errs the same way wherever it is taken, and
+        a decay that all chunks share the same way in all of them, so that the errors add up."""
+        return spread(x.detach().double(), self.seed, salt).mul_(power_of_two(x.double())).mul_(torch.finfo(F32).eps)
+
+    def approximate(self, x: torch.Tensor) -> torch.Tensor:
+        """An exponential or the like, which a GPU gives to two units in the last place."""
+        return x + 4 * self.alike(x).to(x.dtype) if x.is_floating_point() else x
+
     def cumsum(self, x: torch.Tensor, dim: int) -> torch.Tensor:
-        """Term by term in float32: each partial sum is rounded up or down by chance, so that it slips by up to one
-        unit in the last place, a small slip likelier than a large one; every later sum inherits it."""
+        """In float32, in whatever order a scan takes its terms. One after another, each partial sum is rounded and each
+        later one inherits that, so that neighbours err together. By halves, each sum is rounded on its own, and so are
+        its parts: two of half its size, four of a quarter, which together err as one more of the whole."""
         sums = x.double().cumsum(dim)
-        slips = self.slips(sums, torch.float32) + self.slips(sums, torch.float32)
-        return (sums + slips.cumsum(dim)).float().to(x.dtype)
+        in_turn = torch.where(x == 0, 0.0, self.alike(sums, 0))
+        by_halves = self.alike(sums, 1) + self.alike(sums, 2)
+        return (sums + in_turn.cumsum(dim) + by_halves).float().to(x.dtype)
 
 
-def cumsum_in_order(x: torch.Tensor, dim: int) -> torch.Tensor:
-    """Term by term in x's dtype: PyTorch's own keeps a wider sum on the CPU, which no kernel has."""
-    total, sums = torch.zeros_like(x.select(dim, 0)) if x.shape[dim] else None, []
-    for row in x.unbind(dim):
-        total = total + row
-        sums.append(total)
-    return torch.stack(sums, dim) if sums else x.clone()
+def spread(x: torch.Tensor, seed: int, salt: int) -> torch.Tensor:
+    """From -0.5 to 0.5, made of the bits of x (float64), the seed and the salt, with no pattern in any of them."""
+    bits = (x.view(torch.int64) ^ (16 * seed + salt + 1) * 0x2545F4914F6CDD1D % 2**62) * 0x2127599BF4325C37
+    bits = (bits ^ (bits >> 29)) * 0x1B8735939E3779B9
+    return ((bits ^ (bits >> 32)) & (2**52 - 1)).double().mul_(2.0**-52).sub_(0.5)
 
 
 class SlippingSums:
@@ -116,10 +126,6 @@ class SlippingSums:
         terms = max((self.terms.get(x, 0) for x in args if isinstance(x, torch.Tensor)), default=0)
         return accumulated(total, terms, self.noise(total)) if terms else total
 
-    def approximate(self, total: torch.Tensor) -> torch.Tensor:
-        """An exponential or the like, which a GPU gives to two units in the last place."""
-        return total * (1 + 2 * ROUNDOFF * self.noise(total).clamp(-2, 2)) if total.is_floating_point() else total
-
     def noise(self, like: torch.Tensor) -> torch.Tensor:
         """Standard normal numbers of a tensor's shape."""
         if like.device not in self.generators:
@@ -135,7 +141,7 @@ class RoundedDots(TorchFunctionMode):
     def __init__(self, dtype: torch.dtype, rounding=nearest):
         super().__init__()
         self.dtype, self.rounding = dtype, rounding
-        self.cumsum = rounding.cumsum if isinstance(rounding, Stochastic) else cumsum_in_order
+        self.slips = rounding if isinstance(rounding, Stochastic) else Stochastic(0)
         self.sums = SlippingSums() if dtype == torch.float32 else None
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
@@ -143,7 +149,7 @@ class RoundedDots(TorchFunctionMode):
         if func in DOTS:
             args = tuple(self.operand(arg) for arg in args)
         if func in CUMSUMS:
-            return self.cumsum(*args, **kwargs)
+            return self.slips.cumsum(*args, **kwargs)
         if self.sums is None:
             return func(*args, **kwargs)
         if func in ACCUMULATED:
@@ -151,7 +157,7 @@ class RoundedDots(TorchFunctionMode):
         if func in ADDS:
             return self.sums.add(func, args, kwargs)
         result = func(*args, **kwargs)
-        return self.sums.approximate(result) if func in APPROXIMATED else result
+        return self.slips.approximate(result) if func in APPROXIMATED else result
 
     def operand(self, arg):
         if isinstance(arg, (list, tuple)):
@@ -187,7 +193,7 @@ class RoundedResults(TorchFunctionMode):
         if not isinstance(result, torch.Tensor) or result.dtype != torch.float64 or is_view(result, args):
             return result
         if func in APPROXIMATED:
-            result = result + 4 * self.rounding.slips(result, torch.float32)
+            result = self.rounding.approximate(result)
         return self.rounding(result, torch.float32)
 
     def moved(self, arg):

@@ -3,6 +3,7 @@
 This is what verification holds kernels against; nothing here knows a budget.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -27,6 +28,8 @@ from .narrowing import all_in_float64
 from .rounding import RoundedDots, RoundedResults, Stochastic, model_dtype, nearest
 
 DRAWS = 8
+SAMPLED = 2**16
+"""Chunk sums of which decays are counted."""
 
 
 @dataclass(frozen=True)
@@ -166,11 +169,24 @@ def models(make: Callable, truths: Mapping[str, torch.Tensor], few_roundings=Fal
     return result
 
 
+def chunk_sums(graph: Graph, values: Mapping) -> list[torch.Tensor]:
+    """[B, T, HV] or [B, T, HV, K]."""
+    found = [values[value.name] for value in graph.values.values() if value.unit == "log_decay/log2/chunk_sum"]
+    return [x for x in found if x is not None and x.numel()]
+
+
 def gate_span(graph: Graph, values: Mapping) -> float:
     """The largest decay inside a chunk, in nats, counted down to float32's least normal number."""
-    sums = [values[v.name] for v in graph.values.values() if v.unit == "log_decay/log2/chunk_sum"]
-    spans = [x.abs().clamp(max=2000).max().item() * 0.6931 for x in sums if x is not None and x.numel()]
-    return max(spans, default=0.0)
+    return max((x.abs().clamp(max=2000).max().item() * 0.6931 for x in chunk_sums(graph, values)), default=0.0)
+
+
+def decaying_chunks(graph: Graph, values: Mapping, C: int) -> float:
+    """How many chunks of a head decay each in its own way; all of one head alike where its decay is fixed."""
+    counts = []
+    for x in chunk_sums(graph, values):
+        first = (x[..., 0] if x.dim() == 4 else x).flatten()
+        counts.append(first[:: max(1, first.numel() // SAMPLED)].unique().numel() / C)
+    return min(counts, default=math.inf)
 
 
 def run_alone(subject: Subject, plan: Plan, case: StageCase) -> dict[str, torch.Tensor | None]:

@@ -1,9 +1,11 @@
 """fla-core, by its documented functions (0.6.0): each chunked op of the linear family that both have.
 
 Its functions choose a back end by themselves (Triton, or TileLang where that is installed); the kernels that ran are in
-the record. Environment variables of fla's (FLA_DISABLE_BACKEND_DISPATCH, FLA_CACHE_MODE) are the caller's to set.
+the record. Environment variables of fla's (FLA_DISABLE_BACKEND_DISPATCH, FLA_CACHE_MODE) are the caller's to set. But
+for one: where FlashQLA is installed, fla hands gated_delta over to it, and would be timed twice under two names.
 """
 
+import os
 from importlib import import_module
 from importlib.metadata import version
 
@@ -41,6 +43,7 @@ def peer(case: Case) -> Peer:
     path, tensors, options = pick(case, SERVED, "fla")
     if case.device.type != "cuda":
         raise Inapplicable("fla's kernels need a GPU")
+    os.environ.setdefault("FLA_FLASH_QLA", "0")
     module, name = path.split(".")
     function = getattr(import_module(f"fla.ops.{module}"), name)
     return Peer(f"fla {version('fla-core')}", f"fla.ops.{path}", linear_forward(function, tensors, options))

@@ -63,11 +63,11 @@ def picked(x: Array, places: Array, axis: str) -> Array:
     flat = aligned(index, (*rest, *own)).flatten(len(rest))  # [rest..., all places]
     source = aligned(x, (*rest, axis))
     shape = torch.broadcast_shapes(source.shape[:-1], flat.shape[:-1])
-    source, flat = source.expand(*shape, -1), flat.expand(*shape, -1)
     if source.shape[-1]:
-        found = torch.where(flat < 0, 0.0, torch.take_along_dim(source, flat.clamp(min=0), -1))
+        there = flat.clamp(min=0).expand(*shape, -1)
+        found = torch.where(flat < 0, 0.0, torch.take_along_dim(source.expand(*shape, -1), there, -1))
     else:
-        found = source.new_zeros(flat.shape)
+        found = source.new_zeros(*shape, flat.shape[-1])
     sizes = [places.x.shape[places.axes.index(each)] for each in own]
     return Array(aligned(Array(found.reshape(*shape, *sizes), (*rest, *own)), axes), axes)
 

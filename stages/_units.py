@@ -34,6 +34,7 @@ UNITS = {
     "indexer/logit": "how much a token's key counts in its block's, before the softmax",
     "weight/group": "a model's matrix for each group of heads, from all its heads together",
     "weight/up_projection": "a model's matrix for each head, from the latent to the head's keys or values",
+    "cotangent/lse/ln": "the gradient that comes in for a log-sum-exp",
     "lse/ln": "natural log of the sum of exp of the scores that a query sees; -inf for a query that sees none",
     "gram/strict_lower/gated": "A[i, j] = beta_i <k_i, k_j> 2^(g_i - g_j) for j < i in the chunk, else 0",
     "gram/strict_lower/ungated": "A[i, j] = beta_i <k_i, k_j> for j < i in the chunk, else 0",

@@ -9,7 +9,7 @@ import torch
 
 from ...stages._contract import HELD
 from ...stages._seqs import Seqs
-from ..backward import derive
+from ..backward import derive, with_gradient_stages
 from ..backward.keep import choose_recompute
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
@@ -195,7 +195,12 @@ class Op:
     ) -> Graph:
         """Forward, rebuild and backward in one graph; wanted: inputs, cotangents: outputs, recompute: stages."""
         key = (absent, wanted, cotangents, recompute)
-        return self.graphs.get(key, lambda: derive(self.graph(absent), sorted(wanted), sorted(cotangents), recompute))
+
+        def make():
+            derived = derive(self.graph(absent), sorted(wanted), sorted(cotangents), recompute)
+            return with_gradient_stages(derived, self.stages)
+
+        return self.graphs.get(key, make)
 
     def recompute_choice(self, call: "Call") -> frozenset[str]:
         """The stages to rebuild so that what a call keeps fits the memory budget, whatever gradients are asked for."""

@@ -144,7 +144,7 @@ def vjp_case(subject: Subject, node: Node, inputs: dict, exact: Mapping) -> Stag
 
 @cache
 def without_vjp(stage: Stage) -> Stage:
-    return replace(stage, vjp=None, vjp_launchers=())
+    return replace(stage, vjp=None, vjp_launchers=(), vjp_stages=None)
 
 
 def port_value(subject: Subject, exact: Mapping, name: str | None) -> torch.Tensor | None:

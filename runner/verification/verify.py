@@ -22,7 +22,7 @@ from .attribution import attribute_errors
 from .blame import failure
 from .breaches import Breach, breaches
 from .budgets import FEW, OFF, Verdict, arithmetic_noise, cancelled, error_of, judge, relative
-from .cancellation import uncancelled, uncancelled_gradient
+from .cancellation import is_gradient, uncancelled, uncancelled_gradient
 from .each_alone import each_alone
 from .generate import ILL_CONDITIONED, make_cotangents
 from .head_subset import pick_heads, take_heads
@@ -154,7 +154,7 @@ def check_stage(subject: Subject, plan: Plan, step, exact: Mapping, noise: float
         terms = partial(uncancelled, subject, case, port)
         judged = row(
             subject, node.id, node.stage.name, port, step.backend, against, mine, right, model[port], value, noise,
-            terms if node.stage.is_vjp else None,
+            terms if is_gradient(node) else None,
         )  # fmt: skip
         rows.append(replace(judged, breach=broken_law(subject, case, value, mine)))
     return [*rows, *each_alone(subject, case)]

@@ -5,25 +5,26 @@ import triton
 import triton.language as tl
 
 from ._attention import in_log2, settled, tiles_seen, with_sink, without_nan
+from ._eight_bits import dequantized
 
 
 @triton.jit
-def key_rows(table, i_b, o_n, m_n, Sk, NP, PAGE):
-    """Where the keys o_n of batch i_b lie, as rows of the cache."""
+def key_rows(table, p_t, row, o_n, m_n, PAGE):
+    """Where the keys o_n lie, as rows of the cache, whose first one is row; p_t: where the pages are in the table."""
     if table is None:
-        rows = i_b * Sk + o_n
+        rows = row + o_n
     else:
-        page = tl.load(table + i_b * NP + o_n // PAGE, mask=m_n, other=0).to(tl.int64)
-        rows = page * PAGE + o_n % PAGE
+        page = tl.load(table + p_t + o_n // PAGE, mask=m_n, other=0).to(tl.int64)
+        rows = row + page * PAGE + o_n % PAGE
     return rows
 
 
 @triton.jit
 def attend_rows(
-    b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, table, i_b, i_hk, n, n_first, scale,
-    softcap, Sk, NP, PAGE, H, D: tl.constexpr, DR: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BR: tl.constexpr,
-    BV: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr, SAME: tl.constexpr,
-    ALIKE: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr,
+    b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, k_scale, v_scale, table, p_t, row,
+    i_hk, n, n_first, scale, softcap, Sk, PAGE, H, D: tl.constexpr, DR: tl.constexpr, DV: tl.constexpr,
+    BD: tl.constexpr, BR: tl.constexpr, BV: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr,
+    SAME: tl.constexpr, ALIKE: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of keys: (sum of weights times values, sum of weights, largest score) of each row of b_q. SAME: the
     values are the keys, and are read once. ALIKE: all rows see the same keys, and no other key is read."""
@@ -31,20 +32,26 @@ def attend_rows(
     o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)
     # beyond what any query sees a page may not exist
     m_n = (o_n < Sk) & (o_n < tl.max(b_end, axis=0)) & (o_n >= n_first)
-    row = key_rows(table, i_b, o_n, m_n, Sk, NP, PAGE)
-    rows = row * H + i_hk
-    b_kt = tl.load(k + rows[None, :] * D + o_d[:, None], mask=(o_d < D)[:, None] & m_n[None, :], other=0.0)
+    o_row = key_rows(table, p_t, row, o_n, m_n, PAGE)
+    rows = o_row * H + i_hk
+    b_ks, b_vs = None, None
+    if k_scale is not None:
+        b_ks = tl.load(k_scale + rows, mask=m_n, other=0.0)[None, :]
+        b_vs = tl.load(v_scale + rows, mask=m_n, other=0.0)[:, None]
+    b_kt = tl.load(k + rows[None, :] * D + o_d[:, None], mask=(o_d < D)[:, None] & m_n[None, :], other=0)
+    b_kt = dequantized(b_kt, b_ks, b_q.dtype)
     b_s = tl.dot(b_q, b_kt, input_precision=PRECISION)
     if k_rope is not None:
         o_e = tl.arange(0, BR)
         m_e = (o_e < DR)[:, None] & m_n[None, :]
-        b_rt = tl.load(k_rope + row[None, :] * DR + o_e[:, None], mask=m_e, other=0.0)
+        b_rt = tl.load(k_rope + o_row[None, :] * DR + o_e[:, None], mask=m_e, other=0.0)
         b_s = tl.dot(b_qr, b_rt, b_s, input_precision=PRECISION)
     b_s, _ = in_log2(b_s, scale, softcap, CAPPED)
     if SAME:
         b_v = tl.trans(b_kt)
     else:
-        b_v = tl.load(v + rows[:, None] * DV + o_v[None, :], mask=m_n[:, None] & (o_v < DV)[None, :], other=0.0)
+        b_v = tl.load(v + rows[:, None] * DV + o_v[None, :], mask=m_n[:, None] & (o_v < DV)[None, :], other=0)
+        b_v = dequantized(b_v, b_vs, b_q.dtype)
     if SLOPED:
         b_s += b_slope[:, None] * (o_n[None, :] - b_own[:, None]).to(tl.float32)
     if not WHOLE:
@@ -72,16 +79,19 @@ def split_range(start, stop, whole, whole_stop, i_s, splits, BN: tl.constexpr):
     return low, high, w_low, tl.maximum(tl.minimum(whole_stop, high), w_low)
 
 
-@triton.jit(do_not_specialize=["scale", "softcap", "Sq", "Sk", "NP", "PAGE", "H", "HQ", "NB", "splits"])
+@triton.jit(
+    do_not_specialize=["scale", "softcap", "Sq", "Sk", "NP", "PAGE", "SHARE", "ROWS", "H", "HQ", "NB", "splits"]
+)
 def flash_decode_kernel(
-    q, q_rope, k, k_rope, v, table, first, end, own, sinks, slopes, o, lse, scale, softcap, Sq, Sk, NP, PAGE, H, HQ, NB,
-    splits, D: tl.constexpr, DR: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BR: tl.constexpr, BV: tl.constexpr,
-    BM: tl.constexpr, BN: tl.constexpr, ONE: tl.constexpr, CAPPED: tl.constexpr, SAME: tl.constexpr,
-    ALIKE: tl.constexpr, PRECISION: tl.constexpr,
+    q, q_rope, k, k_rope, v, k_scale, v_scale, table, first, end, own, sinks, slopes, o, lse, scale, softcap, Sq, Sk,
+    NP, PAGE, SHARE, ROWS, H, HQ, NB, splits, D: tl.constexpr, DR: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr,
+    BR: tl.constexpr, BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, ONE: tl.constexpr, CAPPED: tl.constexpr,
+    SAME: tl.constexpr, ALIKE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """o and lse [splits, NB, Sq, HQ] of one split, for BM rows of one key head: its query heads at each query. Of ONE
-    split that is the result, of several not yet with the sinks. q_rope and k_rope, which all heads share,
-    widen queries and keys."""
+    split that is the result, of several not yet with the sinks. q_rope and k_rope, which all heads share, widen queries
+    and keys; k and v in eight bits have scales beside them. Of a table's batches all share the cache, or every SHARE
+    have ROWS rows of it for themselves."""
     LOG2E: tl.constexpr = 1.4426950408889634
     SLOPED: tl.constexpr = slopes is not None
     G = HQ // H
@@ -91,6 +101,13 @@ def flash_decode_kernel(
     i_hk = (pid // NM) % H
     i_b = (pid // NM // H) % NB
     i_s = pid // NM // H // NB
+    p_t = i_b * NP
+    if table is None:
+        row = i_b * Sk
+    elif SHARE is None:
+        row = 0
+    else:
+        row = i_b // SHARE * ROWS
     o_m, o_h = o_r // G, i_hk * G + o_r % G
     m_r = o_r < Sq * G
     o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)
@@ -102,7 +119,7 @@ def flash_decode_kernel(
         o_e = tl.arange(0, BR)
         m_e = m_r[:, None] & (o_e < DR)[None, :]
         b_qr = tl.load(q_rope + p_q[:, None] * DR + o_e[None, :], mask=m_e, other=0.0)
-    b_first = tl.load(first + p_m, mask=m_r, other=0)
+    b_first = tl.zeros([BM], dtype=tl.int32) if first is None else tl.load(first + p_m, mask=m_r, other=0)
     b_end = tl.load(end + p_m, mask=m_r, other=0)
     b_own, b_slope = b_first, 0.0
     if SLOPED:
@@ -117,14 +134,16 @@ def flash_decode_kernel(
     for at in range(start, stop - (whole_stop - whole), BN):
         n = at + tl.where(at >= whole, whole_stop - whole, 0)
         b_o, b_l, b_m = attend_rows(
-            b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, table, i_b, i_hk, n, n_first, scale,
-            softcap, Sk, NP, PAGE, H, D, DR, DV, BD, BR, BV, BN, CAPPED, SLOPED, SAME, ALIKE, False, PRECISION,
+            b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, k_scale, v_scale, table, p_t, row,
+            i_hk, n, n_first, scale, softcap, Sk, PAGE, H, D, DR, DV, BD, BR, BV, BN, CAPPED, SLOPED, SAME, ALIKE,
+            False, PRECISION,
         )  # fmt: skip
     for at in range(0, whole_stop - whole, BN):
         n = whole + at
         b_o, b_l, b_m = attend_rows(
-            b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, table, i_b, i_hk, n, n_first, scale,
-            softcap, Sk, NP, PAGE, H, D, DR, DV, BD, BR, BV, BN, CAPPED, SLOPED, SAME, ALIKE, True, PRECISION,
+            b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, k_scale, v_scale, table, p_t, row,
+            i_hk, n, n_first, scale, softcap, Sk, PAGE, H, D, DR, DV, BD, BR, BV, BN, CAPPED, SLOPED, SAME, ALIKE,
+            True, PRECISION,
         )  # fmt: skip
     if ONE:
         if sinks is not None:

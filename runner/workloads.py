@@ -23,13 +23,16 @@ def other_axes(sizes: Mapping[str, int]) -> dict[str, int]:
 
 def attention_axes(sizes: Mapping[str, int]) -> dict[str, int]:
     """HQ query heads, Sq queries and Sk keys, DV value columns, ND sequences one after another; of a cache, PAGES of
-    PAGE rows, NP for each sequence; of a latent, its width DC, and key widths without and with positions, DN and DR."""
-    K, pages = sizes["K"], -(-sizes["T"] // PAGE)
+    PAGE rows, NP for each sequence; of a latent, its width DC, and key widths without and with positions, DN and DR; of
+    an indexer, HI heads of width KI; NB blocks of M tokens each; GO groups of HG heads, projected to DO columns."""
+    K, pages, groups = sizes["K"], -(-sizes["T"] // PAGE), max(1, sizes["HV"] // 2)
     whole = {"HQ": sizes["HV"], "Sq": sizes["T"], "Sk": sizes["T"], "DV": sizes["V"], "ND": 4}
     cache = {"PAGE": PAGE, "NP": pages, "PAGES": sizes["B"] * pages}
-    return whole | cache | {"DC": 4 * K, "DN": K, "DR": max(1, K // 2)}
+    latent = {"DC": 4 * K, "DN": K, "DR": max(1, K // 2), "HI": groups, "KI": K}
+    blocks = {"M": BLOCK, "NB": -(-sizes["T"] // BLOCK), "GO": groups, "HG": 2, "DO": sizes["V"]}
+    return whole | cache | latent | blocks
 
 
-PAGE = 64
+PAGE, BLOCK = 64, 4
 SMALL = dict(B=2, T=130, H=2, HV=4, K=32, V=48)
 """Where ``run`` verifies before it times: ragged, grouped heads, K different from V."""

@@ -12,6 +12,9 @@ from typing import Any
 IO = "io"      # one dtype per pipeline, solved from the inputs that name none
 F32 = "f32"    # the accumulation dtype; float64 when IO is float64
 INT = "int"    # int32 or int64
+Q8 = "q8"      # int8 or fp8 (e4m3): numbers in eight bits, which a scale of their own stands beside
+HELD = (INT, Q8)
+"""Dtypes that are only read: without gradients, and no expression computes with them."""
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -23,7 +26,7 @@ class Port:
     """One tensor that enters or leaves a stage.
 
     shape: axis names separated by spaces, outermost first; ``1`` and other integers are fixed sizes.
-    dtype: IO, F32 or INT.
+    dtype: IO, F32, INT or Q8.
     unit: a name from ``_units.UNITS``; ``{x}`` in it is a variable of the stage (see Contract.presence).
         None joins only None.
     where: a value law (``_laws.parse``), a requirement on an input, a promise on an output; an output's

@@ -1,6 +1,7 @@
 """Attention of a few queries over many keys: tiles, splits of the keys, launches of each split and of their sum."""
 
 from ._contract import F32, Launch, Port, ceil_div
+from ._eight_bits import as_bytes
 from ._tiles import by_dtype, padded, precision, shared_memory, whole
 
 SCRATCH = {
@@ -57,10 +58,13 @@ def float32_tiles(widths):
 
 def decode_launches(
     q, k, v, table, first, end, own, sinks, slopes, o, lse, o_parts, lse_parts, Sk, PAGE, scale, softcap, config,
-    ropes=(None, None),
+    ropes=(None, None), scales=(None, None), SHARE=None, ROWS=None,
 ):  # fmt: skip
     """k, v [B, Sk, H, *], or [PAGES, PAGE, H, *] with the pages of each sequence in table. One split writes the result.
-    ropes: what widens q and k, the same for all key heads. v None: the values are the keys."""
+    ropes: what widens q and k, the same for all key heads. v None: the values are the keys. scales: of k and v
+    in eight bits, of each row and head. first None: the first key
+    of all. SHARE, ROWS: of the batches in a table, every SHARE have ROWS rows of the cache for themselves; None: one
+    cache for all."""
     from ..kernels.flash_decode import flash_decode_kernel
 
     (B, Sq, HQ, D), (H, DV), N = q.shape, (k if v is None else v).shape[2:], config["SPLITS"]
@@ -68,13 +72,15 @@ def decode_launches(
     group = Sq * (HQ // H)
     BM = min(by_dtype(config, "BM", q.dtype), padded(group))
     parts = (o_parts, lse_parts) if N > 1 else (o, lse)
+    k, v = (x if scale is None else as_bytes(x) for x, scale in zip((k, v), scales))
     split = Launch(
         flash_decode_kernel,
         grid=(N * B * H * ceil_div(group, BM),),
         args=dict(
-            q=q, q_rope=ropes[0], k=k, k_rope=ropes[1], v=v, table=table, first=first, end=end, own=own, sinks=sinks,
-            slopes=slopes, o=parts[0], lse=parts[1], scale=scale, softcap=float(softcap), Sq=Sq, Sk=Sk,
-            NP=0 if table is None else table.shape[1], PAGE=PAGE, H=H, HQ=HQ, NB=B, splits=N,
+            q=q, q_rope=ropes[0], k=k, k_rope=ropes[1], v=v, k_scale=scales[0], v_scale=scales[1], table=table,
+            first=first, end=end, own=own, sinks=sinks, slopes=slopes, o=parts[0], lse=parts[1], scale=scale,
+            softcap=float(softcap), Sq=Sq, Sk=Sk, NP=0 if table is None else table.shape[1], PAGE=PAGE, SHARE=SHARE,
+            ROWS=ROWS, H=H, HQ=HQ, NB=B, splits=N,
         ),
         constexprs=dict(
             D=D, DR=DR, DV=DV, BD=whole(D, q.dtype), BR=whole(max(DR, 1), q.dtype), BV=whole(DV, q.dtype), BM=BM,

@@ -17,8 +17,7 @@ import torch
 from ._attention import grouped, largest, scores, seen, sum_over_keys
 from ._contract import F32, INT, Contract, Launch, Launcher, Port, ceil_div
 from ._dropout import dropout_args, factors
-from ._flash import bwd_configs, bwd_launches, flash_limits, fwd_configs
-from ._head_sums import PARTS
+from ._flash import flash_limits, fwd_configs
 from ._tiles import by_dtype, precision, whole
 
 CONTRACT = Contract(
@@ -87,31 +86,37 @@ def vjp(
     The kernels take slopes for constants and give no gradient by them.
     """
     H, keep = k.shape[2], seen(first, end, k.shape[1])
-    q, delta = grouped(q, H), torch.zeros_like(lse)
-    s, t = scores(q, k, own, slopes, scale, softcap)
-    rows = grouped(lse, H).permute(0, 2, 3, 1)[..., None]
-    p = torch.exp(torch.where(keep, s - rows, -torch.inf))
-    grads, dp, counts = {"v": torch.zeros_like(v)}, 0.0, 1.0
-    if dropout:
-        counts = factors(s, own, sequence, start, dropout=dropout, seed=seed, first_batch=first_batch)
-    if d_o is not None:
-        delta = (o * d_o).sum(-1)
-        d_o = grouped(d_o, H)
-        grads["v"] = torch.einsum("bhgij,bihgd->bjhd", counts * p, d_o)
-        dp = counts * torch.einsum("bihgd,bjhd->bhgij", d_o, v)
-    if d_lse is not None:
-        delta = delta - d_lse
-    ds = p * (dp - grouped(delta, H).permute(0, 2, 3, 1)[..., None])
-    ds = torch.where(keep, ds, 0.0)
+    delta = torch.zeros_like(lse) if d_o is None else (o * d_o).sum(-1)
+    delta = delta if d_lse is None else delta - d_lse
+    p, ds, uncapped = pairs(
+        d_o, q, k, v, first, end, own, slopes, sequence, start, lse, delta, scale=scale, softcap=softcap,
+        dropout=dropout, seed=seed, first_batch=first_batch,
+    )  # fmt: skip
+    grads = {"v": torch.zeros_like(v) if d_o is None else torch.einsum("bhgij,bihgd->bjhd", p, grouped(d_o, H))}
     if slopes is not None and "slopes" in needs:
         distance = torch.arange(k.shape[1], device=k.device) - own[..., None]
-        grads["slopes"] = torch.einsum("bhgij,bij->hg", ds, distance.to(ds.dtype)).flatten()
-    ds = ds if t is None else torch.where(keep, ds * (1 - t * t), 0.0)
+        grads["slopes"] = torch.einsum("bhgij,bij->hg", uncapped, distance.to(ds.dtype)).flatten()
     grads["q"] = scale * sum_over_keys(ds, keep, k).flatten(2, 3)
-    grads["k"] = scale * torch.einsum("bhgij,bihgd->bjhd", ds, q)
+    grads["k"] = scale * torch.einsum("bhgij,bihgd->bjhd", ds, grouped(q, H))
     if sinks is not None:
         grads["sinks"] = -(torch.exp(sinks - lse) * delta).sum((0, 1))
     return {name: x for name, x in grads.items() if name in needs}
+
+
+def pairs(
+    d_o, q, k, v, first, end, own, slopes, sequence, start, lse, delta, *, scale, softcap, dropout, seed, first_batch
+):  # fmt: skip
+    """(weights as they count in the output, gradients of scores, of scores after the softcap), [B, H, G, Sq, Sk]."""
+    H, keep = k.shape[2], seen(first, end, k.shape[1])
+    s, t = scores(grouped(q, H), k, own, slopes, scale, softcap)
+    rows = grouped(lse, H).permute(0, 2, 3, 1)[..., None]
+    p, dp, counts = torch.exp(torch.where(keep, s - rows, -torch.inf)), 0.0, 1.0
+    if dropout:
+        counts = factors(s, own, sequence, start, dropout=dropout, seed=seed, first_batch=first_batch)
+    if d_o is not None:
+        dp = counts * torch.einsum("bihgd,bjhd->bhgij", grouped(d_o, H), v)
+    ds = torch.where(keep, p * (dp - grouped(delta, H).permute(0, 2, 3, 1)[..., None]), 0.0)
+    return counts * p, ds if t is None else torch.where(keep, ds * (1 - t * t), 0.0), ds
 
 
 def launch(
@@ -141,28 +146,21 @@ def launch(
     ]  # fmt: skip
 
 
-SCRATCH = {
-    "delta": Port("B Sq HQ", F32, doc="<o, do> - d_lse"),
-    "terms": Port("B Sq HQ", F32, doc="each query's share of the sinks' gradient"),
-    "parts": Port("P HQ", F32, doc="sums of every P-th block of them"),
-}
-
-
-def vjp_configs(axes, device):
-    sums = {"P": PARTS, "BT": 32, "BH": 32}
-    return [{**each, **sums} for each in bwd_configs(axes, device)]
-
-
-def vjp_launch(
-    d_o, d_lse, q, k, v, first, end, own, sinks, slopes, sequence, start, o, lse, d_q, d_k, d_v, d_sinks, delta, terms,
-    parts, *, scale, softcap, dropout, seed, first_batch, seqs, config,
-):  # fmt: skip
-    given = dict(
-        q=q, k=k, v=v, first=first, end=end, own=own, slopes=slopes, sequence=sequence, start=start, d_o=d_o, lse=lse,
-        delta=delta, scale=scale, softcap=float(softcap), **dropout_args(dropout, seed, first_batch),
-    )  # fmt: skip
-    return bwd_launches(given, bool(dropout), d_lse, o, sinks, d_q, d_k, d_v, d_sinks, terms, parts, seqs, config)
-
-
 LAUNCHERS = [Launcher("triton", launch, fwd_configs, flash_limits)]
-VJP_LAUNCHERS = [Launcher("triton", vjp_launch, vjp_configs, flash_limits, SCRATCH)]
+VJP_STAGES = """
+stages:
+  preprocess: {use: flash_bwd_preprocess, in: {d_o: d_o, d_lse: d_lse, o: o, lse: lse, sinks: sinks}}
+  dkdv:
+    use: flash_bwd_dkdv
+    in:
+      {d_o: d_o, q: q, k: k, v: v, first: first, end: end, own: own, slopes: slopes, sequence: sequence, start: start,
+       lse: lse, delta: preprocess.delta}
+    with: {scale: scale, softcap: softcap, dropout: dropout, seed: seed, first_batch: first_batch}
+  dq:
+    use: flash_bwd_dq
+    in:
+      {d_o: d_o, q: q, k: k, v: v, first: first, end: end, own: own, slopes: slopes, sequence: sequence, start: start,
+       lse: lse, delta: preprocess.delta}
+    with: {scale: scale, softcap: softcap, dropout: dropout, seed: seed, first_batch: first_batch}
+outputs: {d_q: dq.d_q, d_k: dkdv.d_k, d_v: dkdv.d_v, d_sinks: preprocess.d_sinks}
+"""

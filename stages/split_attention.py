@@ -43,15 +43,19 @@ def launch(
     )
 
 
-def vjp_launch(
-    d_o, d_lse, q, k, v, first, end, own, sinks, slopes, o, lse, d_q, d_k, d_v, d_sinks, delta, terms, parts,
-    *, scale, softcap, seqs, config,
-):  # fmt: skip
-    return flash_fwd.vjp_launch(
-        d_o, d_lse, q, k, v, first, end, own, sinks, slopes, None, None, o, lse, d_q, d_k, d_v, d_sinks, delta, terms,
-        parts, scale=scale, softcap=softcap, dropout=0, seed=0, first_batch=0, seqs=seqs, config=config,
-    )  # fmt: skip
-
-
 LAUNCHERS = [Launcher("triton", launch, configs, flash_limits, SCRATCH)]
-VJP_LAUNCHERS = [Launcher("triton", vjp_launch, flash_fwd.vjp_configs, flash_limits, flash_fwd.SCRATCH)]
+VJP_STAGES = """
+stages:
+  preprocess: {use: flash_bwd_preprocess, in: {d_o: d_o, d_lse: d_lse, o: o, lse: lse, sinks: sinks}}
+  dkdv:
+    use: flash_bwd_dkdv
+    in:
+      {d_o: d_o, q: q, k: k, v: v, first: first, end: end, own: own, slopes: slopes, lse: lse, delta: preprocess.delta}
+    with: {scale: scale, softcap: softcap}
+  dq:
+    use: flash_bwd_dq
+    in:
+      {d_o: d_o, q: q, k: k, v: v, first: first, end: end, own: own, slopes: slopes, lse: lse, delta: preprocess.delta}
+    with: {scale: scale, softcap: softcap}
+outputs: {d_q: dq.d_q, d_k: dkdv.d_k, d_v: dkdv.d_v, d_sinks: preprocess.d_sinks}
+"""

@@ -105,6 +105,22 @@ def test_largest_and_what_stands_there():
     assert torch.equal(found["rows"], rows)
 
 
+def test_of_two_alike_the_lower_place_and_none_past_the_last():
+    given = inputs() | {"c": torch.tensor([[[1.0, 3.0, 1.0]] * 7, [[0.0, -0.0, 0.0]] * 7], dtype=torch.float64)}
+    found = run("at = topk(c, TOP, axis=D)", "x = gather(c, at - 1, axis=D)", given=given, at="B Sk TOP", x="B Sk TOP")
+    assert found["at"][0, 0].tolist() == [1, 0, 2] and found["at"][1, 0].tolist() == [0, 1, 2]
+    assert found["x"][0, 0].tolist() == [1.0, 0.0, 3.0]
+    few = run("at = topk(x, TOP, axis=HI)", "y = gather(x, at, axis=HI)", at="B Sk D TOP", y="B Sk D TOP")
+    assert (few["at"][..., 2] == -1).all() and (few["y"][..., 2] == 0).all()
+    assert torch.equal(few["y"][..., :2], inputs()["x"].transpose(2, 3).sort(-1, descending=True).values)
+
+
+def test_places_along_the_axis_itself():
+    """What stands one before; nothing before the first."""
+    found = run("y = gather(c, index(Sk) - 1, axis=Sk)", y="B Sk D")["y"]
+    assert (found[:, 0] == 0).all() and torch.equal(found[:, 1:], inputs()["c"][:, :-1])
+
+
 def test_a_shared_head_and_the_sizes_of_axes():
     given = inputs()
     found = run("o = slopes * (index(Sk) - index(Sq) - Sk + Sq)", o="B HQ Sq Sk")
@@ -124,7 +140,6 @@ def test_a_shared_head_and_the_sizes_of_axes():
         ("o = [k @ v]", "'@' contracts D of (Sk, D) with Sk of (Sk, DV)", None),
         ("o = [c @ transpose(c)]", "'@' gives (Sk, Sk), one axis twice", None),
         ("o = [topk(q)]", "topk takes 2 arguments, got 1", "write topk(x, TOP, axis=Sk)"),
-        ("o = gather(k, [k], axis=Sk)", "the places have the axis Sk themselves", None),
         ("o = [masked_softmx](q, q > 0, axis=D)", "no function 'masked_softmx'", "did you mean masked_softmax?"),
         ("o = q + [B]", "'B' is not known to the lines of dense, which run for one sequence", None),
     ],

@@ -243,6 +243,18 @@ def test_whole_numbers_of_both_widths(driver):
     assert narrow[0] == narrow[1] != wide[0] == wide[1]
 
 
+def test_caches_of_both_dtypes(driver):
+    op = load("paged_decode_quant", backend="triton")
+    given = inputs(op, torch.bfloat16, Sq=1, Sk=20, HQ=2, H=1, D=16, DV=16)
+    held = [name for name, value in op.whole.inputs.items() if value.dtype == "q8"]
+    keys = {}
+    for dtype in (torch.int8, torch.float8_e4m3fn, torch.int8, torch.float8_e4m3fn):
+        given.update({name: given[name].to(dtype) for name in held})
+        keys.setdefault(dtype, []).append([each[0] for each in launched(driver, lambda: op(**given))])
+    small, floating = keys.values()
+    assert held and small[0] == small[1] != floating[0] == floating[1]
+
+
 def test_new_lengths_are_read_from_their_own_tables(driver, by_triton):
     """As many sequences in as many tokens: the same program."""
     op, given = gated(B=1)

@@ -10,8 +10,13 @@ from functools import cache
 
 import torch
 
-from ...stages._contract import F32, INT, Contract, Port
+from ...stages._contract import F32, HELD, Contract, Port
+from ..loading.load_spec import parse_spec
+from ..loading.spec import PipelineSpec
 from ..stage_files.stage_library import Stage
+
+HEAD = "schema: pipeline/v1\nname: gradient\ninputs: {x: B}"
+"""What makes a pipeline of stages that are a gradient, where only their outputs' names count."""
 
 SCALAR_AXES = frozenset({"B", "T", "N", "NT", "H", "HV"})
 """A tensor over these alone has one number per token or head: its gradient is a long sum, kept in float32."""
@@ -53,6 +58,7 @@ def vjp_stage(stage: Stage) -> Stage:
         reference=Reference(stage, tuple(names)),
         launchers=stage.vjp_launchers,
         is_vjp=True,
+        pattern=stage.vjp_stages,
     )
 
 
@@ -63,11 +69,18 @@ def positional(function) -> list[str]:
 
 def gradients_given(stage: Stage) -> list[str]:
     """The inputs that X.vjp has gradients for, in the order in which its launchers take the buffers."""
+    if stage.vjp_stages:
+        return [name.removeprefix("d_") for name in gradient_spec(stage).outputs]
     if stage.vjp_launchers:
         taken = positional(stage.vjp)
         launch = positional(stage.vjp_launchers[0].launch)[len(taken) :]
         return [name[2:] for name in launch if name.startswith("d_") and name[2:] in stage.contract.inputs]
-    return [name for name, port in stage.contract.inputs.items() if port.dtype != INT]
+    return [name for name, port in stage.contract.inputs.items() if port.dtype not in HELD]
+
+
+def gradient_spec(stage: Stage) -> PipelineSpec:
+    """The stages that a stage's gradient is, as its file has them."""
+    return parse_spec(HEAD + stage.vjp_stages, f"{stage.file}, VJP_STAGES")
 
 
 class Reference:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from ...stages._contract import HELD
 from ...stages._seqs import Seqs
 from ..graphs.graph import Graph
 from ..launching.prepared import prepared
@@ -96,7 +97,8 @@ class Call:
 
     def trainable(self) -> list[str]:
         """The floating-point inputs of this call that gradients can be asked for."""
-        present = {name: x for name, x in self.tensors.items() if x is not None and x.is_floating_point()}
+        dtypes = {name: value.dtype for name, value in self.graph.inputs.items()}
+        present = [name for name, x in self.tensors.items() if x is not None and dtypes[name] not in HELD]
         return [name for name in present if self.op.has_gradient(name, self.graph.absent)]
 
     def joint(self, wanted: Collection[str], cotangents: Collection[str]) -> Graph:

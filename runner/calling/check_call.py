@@ -7,7 +7,7 @@ import torch
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Graph, Value
-from ..planning.dtypes import IO_DTYPES, name_of, other_layout, port_dtype
+from ..planning.dtypes import CLASSES, IO_DTYPES, name_of, other_layout, port_dtype
 
 
 def check_tensors(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> tuple[torch.dtype, torch.device]:
@@ -63,9 +63,10 @@ def io_dtype(graph: Graph, present: Mapping[str, torch.Tensor]) -> torch.dtype:
 
 
 def dtype_errors(value: Value, x: torch.Tensor, io: torch.dtype) -> list[Diagnostic]:
-    if value.dtype == "int":
-        ok = x.dtype in (torch.int32, torch.int64)
-        return [] if ok else [wrong(value, f"must be int32 or int64, it is {name_of(x.dtype)}")]
+    if value.dtype in CLASSES:
+        allowed = CLASSES[value.dtype]
+        either = " or ".join(map(name_of, allowed))
+        return [] if x.dtype in allowed else [wrong(value, f"must be {either}, it is {name_of(x.dtype)}")]
     wanted = port_dtype(value.dtype, io)
     if x.dtype == wanted:
         return []

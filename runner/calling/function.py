@@ -5,7 +5,8 @@ from pathlib import Path
 
 import torch
 
-from ..backward import derive
+from ...stages._contract import HELD
+from ..backward import derive, with_gradient_stages
 from ..backward.keep import choose_recompute
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
@@ -199,7 +200,12 @@ class Op:
     ) -> Graph:
         """Forward, rebuild and backward in one graph; wanted: inputs, cotangents: outputs, recompute: stages."""
         key = (absent, wanted, cotangents, recompute)
-        return self.graphs.get(key, lambda: derive(self.graph(absent), sorted(wanted), sorted(cotangents), recompute))
+
+        def make():
+            derived = derive(self.graph(absent), sorted(wanted), sorted(cotangents), recompute)
+            return with_gradient_stages(derived, self.stages)
+
+        return self.graphs.get(key, make)
 
     def recompute_choice(self, call: "Call") -> frozenset[str]:
         """The stages to rebuild so that what a call keeps fits the memory budget, whatever gradients are asked for."""
@@ -217,7 +223,7 @@ class Op:
     ) -> Graph:
         """The graph with the gradients of every input that is present and has one; recompute: as in derive."""
         inputs = {name: value for name, value in self.whole.inputs.items() if name not in absent}
-        able = [name for name, value in inputs.items() if value.dtype != "int" and self.has_gradient(name, absent)]
+        able = [name for name, value in inputs.items() if value.dtype not in HELD and self.has_gradient(name, absent)]
         return self.joint_graph(absent, frozenset(able), frozenset(self.graph(absent).outputs), recompute)
 
     def has_gradient(self, name: str, absent: frozenset[str] = frozenset()) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 import torch
 
+from ...stages._contract import HELD
 from ..backward import may_be_kept
 from ..graphs.graph import Graph, Value
 from ..graphs.sizes import complete, shape
@@ -51,7 +52,7 @@ class LibraryOp:
         self.name, self.op = name, op
         self.inputs, self.params = tuple(op.spec.inputs), tuple(op.spec.params)
         self.required = tuple(each for each, entry in op.spec.inputs.items() if not entry.optional)
-        self.trained = tuple(each for each in self.inputs if op.whole.inputs[each].dtype != "int")
+        self.trained = tuple(each for each in self.inputs if op.whole.inputs[each].dtype not in HELD)
         self.mutated = {name: op.whole.mutated[v] for name, v in op.whole.outputs.items() if v in op.whole.mutated}
         outputs = {name: value for name, value in op.whole.outputs.items() if name not in self.mutated}
         kept = [] if self.mutated else self.may_be_kept()

@@ -8,13 +8,14 @@ from pathlib import Path
 from ...stages import _laws
 from ...stages._contract import Contract, Launcher, Port
 from ...stages._units import UNITS
+from ..backward.vjp_stage import gradient_spec
 from ..compiling.compile_cases import ARCHITECTURES, usual_sizes
 from ..diagnostics.render_errors import shown_path
 from ..stage_files.own_code import configurations, refusal
 from ..stage_files.stage_library import Stage
 from ._tables import table
 
-DTYPES = {"io": "io", "f32": "f32", "int": "int32 or int64"}
+DTYPES = {"io": "io", "f32": "f32", "int": "int32 or int64", "q8": "int8 or fp8 (e4m3)"}
 VARIABLE = re.compile(r"\{(\w+)\}")
 DTYPES_LINE = "io: the pipeline's dtype. f32: float64 where io is float64."
 
@@ -125,6 +126,8 @@ def config_text(config: Mapping[str, int]) -> str:
 def gradient(stage: Stage) -> str:
     if stage.vjp is None:
         return "gradient: autograd through the reference" if stage.gradient == "autograd" else "gradient: none"
+    if stage.vjp_stages:
+        return f"gradient: {', '.join(entry.use for entry in gradient_spec(stage).stages.values())}"
     kernels = ", ".join(launcher.name for launcher in stage.vjp_launchers)
     return f"gradient: vjp in the file, {f'kernels: {kernels}' if kernels else 'no kernel'}"
 

@@ -12,7 +12,8 @@ from .meta_launches import FORMS
 SIZES = {
     "B": 1, "T": 8192, "H": 16, "HV": 32, "K": 128, "V": 128, "C": 64, "W": 4,
     "Sq": 8192, "Sk": 8192, "HQ": 32, "D": 128, "DV": 128, "DC": 512, "DN": 128, "DR": 64,
-    "PAGE": 64, "NP": 128, "PAGES": 256, "ND": 8, "RANKS": 8, "LANES": 1,
+    "PAGE": 64, "NP": 128, "PAGES": 256, "ND": 8, "TOP": 2048, "HI": 64, "KI": 128, "M": 4, "NB": 2048,
+    "GO": 16, "HG": 8, "DO": 1024, "RANKS": 8, "LANES": 1,
 }  # fmt: skip
 WIDTHS, CHUNKS, DTYPES = (64, 128, 256), (16, 32, 64, 128), ("bf16", "fp16", "fp32")
 ARCHITECTURES = tuple(SHARED_LIMIT)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ...stages._contract import HELD
 from ..calling.function import Op
 from ..graphs.sizes import complete
 from ..loading.spec import PipelineSpec
@@ -88,5 +89,5 @@ def difference(got: torch.Tensor, right: torch.Tensor) -> float:
 
 def gradients_missing(spec: PipelineSpec, confirmation: Confirmation) -> list[str]:
     """Floating-point inputs of which the graph gives no gradient."""
-    able = [name for name, each in spec.inputs.items() if each.dtype != "int"]
+    able = [name for name, each in spec.inputs.items() if each.dtype not in HELD]
     return [name for name in able if f"d_{name}" not in confirmation.differences]

@@ -112,7 +112,7 @@ def contract(body: Body, params: Sequence[str]) -> list[str]:
 
 def port_code(port: Port) -> str:
     parts = [f'"{port.shape}"']
-    parts += {"f32": ["F32"], "int": ["INT"]}.get(port.dtype, [])
+    parts += {"f32": ["F32"], "int": ["INT"], "q8": ["Q8"]}.get(port.dtype, [])
     parts += [f'unit="{port.unit}"'] if port.unit else []
     parts += [f'where="{port.where}"'] if port.where else []
     parts += ["optional=True"] if port.optional else []

@@ -55,21 +55,27 @@ def contracted(left: Array, right: Array, axis: str) -> Array:
 
 
 def picked(x: Array, places: Array, axis: str) -> Array:
-    """The numbers of x along axis at the places; axes of both are gone through together."""
+    """The numbers of x along axis at the places, 0 where a place is below 0; axes of both are gone through together."""
     rest = tuple(each for each in x.axes if each != axis)
     axes = tuple(dict.fromkeys((*places.axes, *rest)))
     own = tuple(each for each in places.axes if each not in rest)
     index = Array(places.x.long().flatten(0, -1).reshape(places.x.shape), places.axes)
     flat = aligned(index, (*rest, *own)).flatten(len(rest))  # [rest..., all places]
     source = aligned(x, (*rest, axis))
-    shape = [max(a, b) for a, b in zip(source.shape[:-1], flat.shape[:-1])]
-    found = torch.take_along_dim(source.expand(*shape, -1), flat.expand(*shape, -1), -1)
+    shape = torch.broadcast_shapes(source.shape[:-1], flat.shape[:-1])
+    if source.shape[-1]:
+        there = flat.clamp(min=0).expand(*shape, -1)
+        found = torch.where(flat < 0, 0.0, torch.take_along_dim(source.expand(*shape, -1), there, -1))
+    else:
+        found = source.new_zeros(*shape, flat.shape[-1])
     sizes = [places.x.shape[places.axes.index(each)] for each in own]
     return Array(aligned(Array(found.reshape(*shape, *sizes), (*rest, *own)), axes), axes)
 
 
 def largest(x: Array, axis: str, named: str, count: int) -> Array:
-    """The places along axis of the count largest numbers, over the axis named."""
+    """The places along axis of the count largest numbers, the lower one first where two are alike, over the axis named;
+    -1 past the last number."""
     moved = x.x.movedim(x.axes.index(axis), -1)
-    places = moved.topk(count, dim=-1).indices.to(x.x.dtype)
+    places = moved.sort(stable=True, dim=-1, descending=True).indices[..., :count]
+    places = torch.nn.functional.pad(places, (0, count - places.shape[-1]), value=-1).to(x.x.dtype)
     return Array(places, (*(each for each in x.axes if each != axis), named))

@@ -72,7 +72,4 @@ def _places(node: Call, x: Type, scope: Scope) -> Type:
 
 def _pick(node: Call, x: Type, places: Type) -> Type:
     rest = over_axis(node, x, keep=False)
-    if node.axis.id in places.axes:
-        part = node.args[1]
-        raise ExpressionError(f"the places have the axis {node.axis.id} themselves", part.start, part.end)
     return Type(tuple(dict.fromkeys((*places.axes, *rest.axes))))

@@ -99,8 +99,9 @@ RULES = {
     "index": "the places 0, 1, ... of an axis",
     "masked along": "over one axis, which stays, where the second, a comparison, holds; all 0 where it never does",
     "masked reduce": "over one axis, which goes, where the second, a comparison, holds; -inf where it never does",
-    "pick": "of x along one axis, the numbers at the places that the second names",
-    "places": "of x along one axis, the places of the largest numbers, largest first, over the axis that is named",
+    "pick": "of x along one axis, the numbers at the places that the second names; 0 at a place below 0",
+    "places": "of x along one axis, the places of the largest numbers, largest first and of two alike the lower one "
+    "first, over the axis that is named; -1 where there are fewer numbers",
 }
 """How a function is typed -> that in words, for ``chunkwise explain definition``."""
 

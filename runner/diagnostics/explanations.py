@@ -76,7 +76,7 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in sorted({
     ),
     codes.DTYPE_NAME: (
         "An input's dtype is io (the default: one dtype per pipeline, solved from the tensors), f32 (the accumulation "
-        "dtype, float64 when io is float64) or int (int32 or int64).",
+        "dtype, float64 when io is float64), int (int32 or int64) or q8 (int8 or fp8 e4m3, beside a scale).",
         "  g: {shape: B T HV, dtype: float32}",
         "Write dtype: f32, or leave it out for io.",
     ),

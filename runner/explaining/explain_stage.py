@@ -1,5 +1,6 @@
 """A stage entry: its edges, what they fix, what it gives, what runs for it."""
 
+from ..backward.vjp_stage import gradient_spec
 from ..graphs.graph import Node
 from .answer import Answer, Line
 from .chain import Chain, details
@@ -48,6 +49,9 @@ def gradient(node: Node) -> list[Line]:
     stage, fact = node.stage, f"gradient of {node.id}"
     if stage.vjp is None:
         text = f"the gradient of {node.id} ({stage.name}) is autograd through its reference"
+    elif stage.vjp_stages:
+        uses = ", ".join(entry.use for entry in gradient_spec(stage).stages.values())
+        text = f"the gradient of {node.id} ({stage.name}) is made by {uses}"
     else:
         kernels = ", ".join(launcher.name for launcher in stage.vjp_launchers) or "none"
         text = f"the gradient of {node.id} ({stage.name}) is the vjp in its file, kernels: {kernels}"

@@ -23,7 +23,11 @@ def gradient_step(facts: Facts, name: str) -> Line | None:
         parts = tuple(part for part in node.inputs.values() if part)
         return Line(f"so {name} is the sum of {', '.join(parts)}: {shape_of(value)}", node.mark, name, parts)
     else:
-        id, port = node.id.removesuffix(".vjp"), value.port.removeprefix("d_")
+        id, port = node.id.partition(".vjp")[0], value.port.removeprefix("d_")
+        if port not in forward.nodes[id].inputs:
+            read = tuple(each for each in node.inputs.values() if each)
+            text = f"{name} is made on the way to the gradients of {id}: {shape_of(value)}"
+            return Line(f"so {text}, from {', '.join(read)}", node.mark, name, read)
         source = forward.nodes[id].inputs[port]
         text, mark = f"{name} is the gradient of {source} through {id}.{port}", node.edge_marks.get(port, node.mark)
     return Line(f"so {text}: {shape_of(value)}, {value.dtype}", mark, name, (source,))

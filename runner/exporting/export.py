@@ -146,7 +146,7 @@ def public(form: Form, names: Names, function: str, cls: str) -> list[str]:
 
 def explained(form: Form, inputs: list[str]) -> list[str]:
     lines = [f"{form.spec.summary.rstrip('.')}."]
-    dtypes = {"io": "", "f32": "float32 (float64 with float64)", "int": "int32 or int64"}
+    dtypes = {"io": "", "f32": "float32 (float64 with float64)", "int": "int32 or int64", "q8": "int8 or fp8 (e4m3)"}
     for name, spoken in zip(form.inputs, inputs):
         value = form.joint.inputs[name]
         words = [axes_of(value), dtypes[value.dtype], value.unit, *(law.text for law in value.laws)]

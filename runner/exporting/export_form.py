@@ -4,6 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...stages._contract import HELD
 from ..calling.function import Op
 from ..calling.read_arguments import wanted_outputs
 from ..diagnostics import codes
@@ -67,7 +68,7 @@ def refuse(message: str, help: str | None = None, mark=None):
 def joint_graph(op: Op, absent: frozenset[str], outputs: Collection[str]) -> Graph:
     """With the gradients of every input that has one."""
     graph = op.graph(absent)
-    floats = [name for name, value in graph.inputs.items() if name not in absent and value.dtype != "int"]
+    floats = [name for name, value in graph.inputs.items() if name not in absent and value.dtype not in HELD]
     flowing = [name for name in outputs if graph.values[graph.outputs[name]].dtype != "int"]
     trained = [name for name in floats if op.has_gradient(name, absent)]
     return op.joint_graph(absent, frozenset(trained), frozenset(flowing))

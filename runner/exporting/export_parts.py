@@ -40,7 +40,8 @@ class Run:
         self.sizes |= dict(zip(axes, known))
         if "B" in axes:
             self.sizes.setdefault("N", self.sizes["B"])
-        dtypes = {"io": [self.io], "f32": [self.f32], "int": [torch.int32, torch.int64]}[kind]
+        held = {"int": [torch.int32, torch.int64], "q8": [torch.int8, torch.float8_e4m3fn]}
+        dtypes = {"io": [self.io], "f32": [self.f32], **held}[kind]
         if x.dtype not in dtypes or x.device != self.device:
             wanted = " or ".join(map(str, dtypes))
             raise ValueError(f"{name} must be {wanted} on {self.device}, it is {x.dtype} on {x.device}")

@@ -3,7 +3,7 @@ keys with which a delta rule may diverge."""
 
 from collections.abc import Iterable
 
-from ...stages._contract import INT
+from ...stages._contract import HELD
 from ..diagnostics import codes
 from ..diagnostics.errors import Diagnostic
 from .graph import Graph, Node, Value
@@ -46,7 +46,7 @@ def unread_outputs(graph: Graph, node: Node) -> list[Diagnostic]:
 
 def fallback(node: Node) -> list[Diagnostic]:
     """A stage without a vjp, where an input could want a gradient."""
-    if node.stage.gradient != "autograd" or all(port.dtype == INT for port in node.stage.contract.inputs.values()):
+    if node.stage.gradient != "autograd" or all(port.dtype in HELD for port in node.stage.contract.inputs.values()):
         return []
     message = f"the gradient of {node.id} ({node.stage.name}) is autograd through its reference"
     help = f"it is right, and PyTorch keeps what it likes for it: a vjp in {node.stage.name}.py is faster and smaller"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...stages import _laws
-from ...stages._contract import F32, INT, IO, Port
+from ...stages._contract import F32, HELD, IO, Port
 from ..diagnostics import codes
 from ..diagnostics.errors import Diagnostic, Note
 from ..loading.spec import EdgeSpec, StageSpec
@@ -89,7 +89,7 @@ def dtype_errors(entry: StageSpec, operands: Mapping[str, Value]) -> list[Diagno
         Diagnostic(codes.DTYPE, f"{value.name} holds integers", edge_of(entry, name).source_mark,
                    help="an expression in an edge takes io and f32 operands")
         for name, value in operands.items()
-        if value.dtype == INT
+        if value.dtype in HELD
     ]  # fmt: skip
 
 

@@ -77,7 +77,7 @@ def origin(edge: str, mark, value: Value) -> Origin:
 def match_dtype(edge: str, mark, port: Port, value: Value) -> list[Diagnostic]:
     if port.dtype == value.dtype:
         return []
-    names = {"io": "the pipeline's dtype (io)", "f32": "f32", "int": "int"}
+    names = {"io": "the pipeline's dtype (io)", "f32": "f32", "int": "int", "q8": "q8"}
     label = f"expected {names[port.dtype]}, got {names[value.dtype]}"
     without = value.producer is None and value.dtype == "io" and not value.written.get("dtype")
     verb = "is declared without a dtype" if without else "gets its dtype"

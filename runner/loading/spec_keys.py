@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from ...stages import _laws
-from ...stages._contract import F32, INT, IO
+from ...stages._contract import F32, INT, IO, Q8
 from ...stages._units import UNITS
 from ..diagnostics.codes import (
     BAD_NAME,
@@ -190,6 +190,7 @@ DTYPE = Rule(
         IO: "the pipeline's one dtype, solved from the tensors of a call",
         F32: "float32; float64 when io is float64",
         INT: "int32 or int64",
+        Q8: "int8 or fp8 (e4m3): numbers in eight bits, which a scale of their own stands beside",
     },
 )
 UNIT = Rule("a unit", UNIT_NAME, choices=UNITS)

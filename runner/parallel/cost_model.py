@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ...stages._contract import HELD
 from ..calling.function import Op
 from ..graphs.flops import flops
 from ..graphs.graph import Graph
@@ -120,6 +121,6 @@ def plans(op: Op, sizes: Mapping[str, int], io: torch.dtype, ranks: int, backwar
 def graph_of(op: Op, absent: frozenset[str], backward: bool) -> Graph:
     if not backward:
         return op.graph(absent)
-    present = [name for name, value in op.whole.inputs.items() if name not in absent and value.dtype != "int"]
+    present = [name for name, value in op.whole.inputs.items() if name not in absent and value.dtype not in HELD]
     able = frozenset(name for name in present if op.has_gradient(name, absent))
     return op.joint_graph(absent, able, frozenset(op.whole.outputs))

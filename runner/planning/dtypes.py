@@ -4,6 +4,8 @@ import torch
 
 IO_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "fp64": torch.float64}
 NAMES = {dtype: name for name, dtype in IO_DTYPES.items()} | {torch.int32: "int32", torch.int64: "int64"}
+CLASSES = {"int": (torch.int32, torch.int64), "q8": (torch.int8, torch.float8_e4m3fn)}
+"""Port dtype -> the tensor dtypes that each input of it may have. Made ones have the first."""
 
 
 def name_of(dtype: torch.dtype) -> str:
@@ -11,9 +13,9 @@ def name_of(dtype: torch.dtype) -> str:
 
 
 def port_dtype(port: str, io: torch.dtype) -> torch.dtype:
-    """The tensor dtype of a port that is io, f32 or int in a pipeline whose IO dtype is io."""
-    if port == "int":
-        return torch.int32
+    """The tensor dtype of a port that is io, f32, int or q8 in a pipeline whose IO dtype is io."""
+    if port in CLASSES:
+        return CLASSES[port][0]
     if port == "io" or io == torch.float64:
         return io
     return torch.float32

@@ -17,7 +17,7 @@ from ..graphs.graph import Graph, Node, Value
 from ..graphs.sizes import local_sizes, shape, size_errors
 from ..stage_files.own_code import configurations, refusal
 from ..stage_files.stage_source import StageSource
-from .dtypes import name_of, port_dtype
+from .dtypes import CLASSES, name_of, port_dtype
 from .least_recent import LeastRecent
 
 ABSENT_GPU: ContextVar[str | None] = ContextVar("class of a GPU that is not here", default=None)
@@ -71,10 +71,10 @@ class Plan:
     prepared: LeastRecent = field(default_factory=lambda: LeastRecent(8), init=False, compare=False, repr=False)
 
     @cached_property
-    def whole_numbers(self) -> tuple[str, ...]:
-        """The inputs that may be int32 or int64."""
+    def of_either_dtype(self) -> tuple[str, ...]:
+        """The inputs that may be int32 or int64, or int8 or fp8."""
         there = [name for name in self.graph.inputs if name not in self.graph.absent]
-        return tuple(name for name in there if self.graph.inputs[name].dtype == "int")
+        return tuple(name for name in there if self.graph.inputs[name].dtype in CLASSES)
 
     @cached_property
     def copied(self) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ def pattern_spec(stage: Stage, absent: frozenset[str]) -> PipelineSpec:
     which of them are there is that of these."""
     contract = stage.contract
     params = {name: "1" for name in contract.params}
-    head = ["schema: pipeline/v1", f"name: {stage.name}", "axes: {C: 64}", "inputs:"]
+    head = ["schema: pipeline/v1", f"name: {stage.name.replace('.', '_')}", "axes: {C: 64}", "inputs:"]
     head += [f"  {name}: {written(name, contract, absent)}" for name in contract.inputs]
     head += ["params:", *(f"  {name}: {value}" for name, value in params.items())] if params else []
     return parse_spec("\n".join(head) + stage.pattern, f"{stage.file}, pattern")

@@ -6,7 +6,7 @@ from itertools import product
 from types import ModuleType
 
 from ...stages import _laws
-from ...stages._contract import F32, INT, IO, Contract, Port
+from ...stages._contract import F32, INT, IO, Q8, Contract, Port
 from ...stages._units import UNITS
 from ..diagnostics.codes import AXIS_SIZE, BAD_NAME, DTYPE_NAME, LAW_TEXT, SHAPE_TEXT, STAGE_CONTRACT, UNIT_NAME
 from ..diagnostics.errors import Diagnostic, quoted
@@ -17,7 +17,7 @@ from .stage_source import StageSource
 
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 VARIABLE = re.compile(r"\{(\w+)\}")
-GLOBAL_AXES = ("C", "NT", "N", "T", "B")
+GLOBAL_AXES = ("C", "NT", "N", "T", "B", "TOP")
 """Axes that mean the pipeline's own where no edge of a stage binds them."""
 
 
@@ -120,9 +120,9 @@ def axes_error(port_name: str, port: Port, contract: Contract) -> Finding | None
 
 
 def dtype_error(port_name: str, port: Port, contract: Contract) -> Finding | None:
-    if port.dtype in (IO, F32, INT):
+    if port.dtype in (IO, F32, INT, Q8):
         return None
-    return DTYPE_NAME, f"{port_name}: unknown dtype {quoted(port.dtype)}", f"one of {IO}, {F32}, {INT}"
+    return DTYPE_NAME, f"{port_name}: unknown dtype {quoted(port.dtype)}", f"one of {IO}, {F32}, {INT}, {Q8}"
 
 
 def law_error(port_name: str, port: Port, contract: Contract) -> Finding | None:

@@ -35,7 +35,8 @@ GROUP = "chunkwise.stages"
 @dataclass(frozen=True, eq=False)
 class Stage:
     """One loaded stage file, or one made from it. doc: the first paragraph of its docstring. vjp: None where
-    autograd serves. is_vjp: its reference takes ``needs``, the inputs whose gradients are wanted. pattern: the stages
+    autograd serves. is_vjp: its reference takes ``needs``, the inputs whose gradients are wanted. vjp_stages: the
+    stages that its gradient is, in the same form as a pattern, over what its vjp takes. pattern: the stages
     whose work it does, as the ``stages`` and ``outputs`` of a pipeline over its own ports; None where it replaces none.
     fuses: whether it does so chunk by chunk, in any call (FUSES), rather than token by token in short ones (REPLACES).
     faster_on: the classes of device on which it was timed faster than what it stands for.
@@ -53,6 +54,7 @@ class Stage:
     vjp: Callable[..., Mapping[str, Any]] | None = None
     vjp_launchers: tuple[Launcher, ...] = ()
     is_vjp: bool = False
+    vjp_stages: str | None = None
     pattern: str | None = None
     fuses: bool = False
     faster_on: tuple[str, ...] = ()
@@ -200,6 +202,7 @@ def stage_of(module: types.ModuleType, file: Path) -> tuple[Stage | None, list[D
         launchers=tuple(getattr(module, "LAUNCHERS", ())),
         vjp=getattr(module, "vjp", None),
         vjp_launchers=tuple(getattr(module, "VJP_LAUNCHERS", ())),
+        vjp_stages=getattr(module, "VJP_STAGES", None),
         pattern=getattr(module, "FUSES", getattr(module, "REPLACES", None)),
         fuses=hasattr(module, "FUSES"),
         faster_on=getattr(module, "FASTER_ON", ()),

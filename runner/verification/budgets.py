@@ -17,9 +17,9 @@ from .rounding import FINER, RHO
 FEW = 64
 """Fewer deciding numbers than this, and |e| is the rms over several draws of M."""
 CAP, CAP_ILL = 7, 35
-SUMMED = ("K", "V", "D", "DV", "NS", "Sq", "Sk")
+SUMMED = ("K", "V", "D", "DV", "DC", "DN", "DR", "KI", "NS", "Sq", "Sk", "NB", "M", "HG")
 """Axes that products run over, besides the rows of a chunk."""
-LANES = ("B", "N", "SLOTS", "T", "NT", "H", "HV", "HQ", "Sq", "Sk")
+LANES = ("B", "N", "SLOTS", "T", "NT", "H", "HV", "HQ", "GO", "HG", "Sq", "Sk")
 """Axes that tell one slice from another."""
 ROWS = 64
 """Rows of a slice along Sq and Sk, which are cut into no chunks."""

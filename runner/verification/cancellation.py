@@ -59,6 +59,11 @@ def uncancelled(
     return torch.stack(draws).square().mean(0).sqrt()
 
 
+def is_gradient(node: Node) -> bool:
+    """Whether it is a stage's gradient, or one of several stages that are."""
+    return node.phase == "backward" and node.stage.reference is not _gradient_sum.reference
+
+
 def uncancelled_gradient(subject: Subject, value: str) -> torch.Tensor | None:
     """The same of one of the op's gradients; None where it comes in from outside."""
     makers = {name: node for node in subject.graph.nodes.values() for name in node.outputs.values()}
@@ -74,10 +79,10 @@ def made_uncancelled(
     if node and node.stage.reference is _gradient_sum.reference:
         parts = [made_uncancelled(subject, makers, exact, name) for name in node.inputs.values()]
         return torch.stack(parts).square().sum(0).sqrt()
-    if node is None or not node.stage.is_vjp:
+    if node is None or not is_gradient(node):
         return exact[value].double()
     came = {}
-    if is_map(node.stage.reference.stage):
+    if node.stage.is_vjp and is_map(node.stage.reference.stage):
         came["d_y"] = made_uncancelled(subject, makers, exact, node.inputs["d_y"])
     port = next(port for port, name in node.outputs.items() if name == value)
     return uncancelled(subject, stage_case(subject, node, exact), port, came)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import torch
 
 from ...stages import _laws
+from ...stages._contract import Q8
 from ..graphs.graph import Graph, Value
 from ..graphs.sizes import shape
 from ..planning.dtypes import port_dtype
@@ -44,8 +45,18 @@ def make_input(value: Value, sizes, io: torch.dtype, device, seed: int, case: st
         noise = _laws.sample(law, noise, axes, sizes)
         if case == "equal_keys" and (law.low, law.high) == (0, 1):
             noise = torch.full_like(noise, 0.99)
+    if value.unit == "scale/row":
+        noise = noise / 32  # beside a row in eight bits, whose numbers are then about as large as any input's
+    if value.dtype == Q8:
+        noise = (32 * noise).round().clamp(-127, 127)
     if value.unit == "weight/up_projection":
         noise = noise * max(1, noise.shape[-2]) ** -0.5  # what it makes is as large as what it is made from
+    if value.unit == "weight/group":
+        noise = noise * max(1, noise.shape[-2] * noise.shape[-3]) ** -0.5
+    if value.unit in ("indexer/query", "indexer/key", "indexer/weight"):
+        noise = (2 * noise).round()  # scores are whole numbers too, so that every dtype makes the same choice
+    if value.unit == "indexer/logit":
+        noise = 128 * (500 * torch.sigmoid(noise)).round()  # one token has all the weight
     if value.unit == "log_decay/ln/token":
         noise = gate(noise, case, axes, generator)
     return noise.to(dtype).contiguous()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from ...stages._contract import HELD
 from ..calling.check_call import io_dtype
 from ..calling.function import Op
 from ..diagnostics import codes
@@ -128,11 +129,12 @@ def read_file(path: str) -> dict[str, torch.Tensor]:
 
 
 def cast(op: Op, inputs: Mapping, io: torch.dtype) -> dict:
-    graph = op.whole
-    return {
-        name: x.to(port_dtype(graph.inputs[name].dtype, io)) if x is not None and x.is_floating_point() else x
-        for name, x in inputs.items()
-    }
+    dtypes = {name: value.dtype for name, value in op.whole.inputs.items()}
+
+    def is_cast(name: str, x: torch.Tensor | None) -> bool:
+        return x is not None and x.is_floating_point() and dtypes[name] not in HELD
+
+    return {name: x.to(port_dtype(dtypes[name], io)) if is_cast(name, x) else x for name, x in inputs.items()}
 
 
 def dtype_of(op: Op, inputs: Mapping) -> torch.dtype:

@@ -10,6 +10,7 @@ from functools import cache
 
 import torch
 
+from ...stages._contract import HELD
 from ...stages._seqs import Seqs
 from ..backward.vjp_stage import vjp_stage
 from ..calling.call import Call
@@ -61,9 +62,13 @@ def nan_filled(shape, dtype, device) -> torch.Tensor:
     return torch.full(shape, torch.iinfo(dtype).min, dtype=dtype, device=device)
 
 
-def staged_values(subject: Subject, compute: torch.dtype, rounding=None) -> dict[str, torch.Tensor | None]:
+def staged_values(
+    subject: Subject, compute: torch.dtype, rounding=None, choices: Mapping | None = None
+) -> dict[str, torch.Tensor | None]:
     """Every value by the chain of references: exact in float64, also those that a fused stage keeps to itself; or those
-    of the graph that runs, as the rounding model has it. What is rebuilt is what forward made, bit for bit."""
+    of the graph that runs, as the rounding model has it. What is rebuilt is what forward made, bit for bit.
+
+    choices: whole numbers that stand for those of the chain: a choice made otherwise is no rounding error."""
     values = {**subject.inputs, **subject.cotangents}
     graph = subject.graph if rounding else subject.written
     for node in graph.nodes.values():
@@ -76,6 +81,7 @@ def staged_values(subject: Subject, compute: torch.dtype, rounding=None) -> dict
         if rounding is not None:
             outputs = as_ports(node, outputs, subject.call.io, rounding)
         values.update({name: outputs[port] for port, name in node.outputs.items()})
+        values.update({name: choices[name] for name in node.outputs.values() if choices and name in choices})
     return values
 
 
@@ -138,14 +144,15 @@ def vjp_case(subject: Subject, node: Node, inputs: dict, exact: Mapping) -> Stag
 
 @cache
 def without_vjp(stage: Stage) -> Stage:
-    return replace(stage, vjp=None, vjp_launchers=())
+    return replace(stage, vjp=None, vjp_launchers=(), vjp_stages=None)
 
 
 def port_value(subject: Subject, exact: Mapping, name: str | None) -> torch.Tensor | None:
     x = exact[name] if name else None
-    if x is None or not x.is_floating_point():
+    dtype = subject.written.values[name].dtype if name else None
+    if x is None or dtype in HELD:
         return None if x is None else x.contiguous()
-    return x.to(port_dtype(subject.written.values[name].dtype, subject.call.io)).contiguous()
+    return x.to(port_dtype(dtype, subject.call.io)).contiguous()
 
 
 def models(make: Callable, truths: Mapping[str, torch.Tensor], few_roundings=False) -> dict[str, list[torch.Tensor]]:

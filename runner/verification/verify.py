@@ -23,7 +23,7 @@ from .attribution import attribute_errors
 from .blame import failure
 from .breaches import Breach, breaches
 from .budgets import FEW, OFF, Verdict, arithmetic_noise, cancelled, error_of, judge, relative
-from .cancellation import uncancelled, uncancelled_gradient
+from .cancellation import is_gradient, uncancelled, uncancelled_gradient
 from .each_alone import each_alone
 from .generate import ILL_CONDITIONED, make_cotangents
 from .head_subset import pick_heads, take_heads
@@ -84,11 +84,12 @@ def verify(
             progress(f"verify {step.node.id}")
             rows += check_stage(subject, plan, step, exact, noise)
     staged = {name: exact[value] for name, value in result_values(subject).items()}
+    choices = {name: exact[name] for name, value in subject.graph.values.items() if value.dtype == "int"}
     few = few_roundings(call, decaying_chunks(subject.graph, exact, call.sizes.get("C", 1)))
     del exact
     progress("verify the op")
     truth, held = truth_of(subject), comparable(subject, expected or {}, cotangents or {})
-    rows += check_op(subject, whole, heads, noise, few, staged, truth, held, made_by)
+    rows += check_op(subject, whole, heads, noise, few, staged, choices, truth, held, made_by)
     lengths, found = call.packing.on_host() if call.packing else None, failure(subject, rows)
     blamed = attribute_errors(subject, truth.results, progress) if attribute else ()
     return Verification(
@@ -154,7 +155,7 @@ def check_stage(subject: Subject, plan: Plan, step, exact: Mapping, noise: float
         terms = partial(uncancelled, subject, case, port)
         judged = row(
             subject, node.id, node.stage.name, port, step.backend, against, mine, right, model[port], value, noise,
-            terms if node.stage.is_vjp else None,
+            terms if is_gradient(node) else None,
         )  # fmt: skip
         rows.append(replace(judged, breach=broken_law(subject, case, value, mine)))
     return [*rows, *each_alone(subject, case)]
@@ -198,12 +199,14 @@ def check_op(
     noise: float,
     few: bool,
     staged: Mapping,
+    choices: Mapping,
     right: "Truth",
     expected: Mapping,
     made_by: str,
 ) -> list[Row]:
     """The whole op, forward and, where the subject has a backward pass, every gradient; then what was expected, as one
-    more implementation, and the op against it. staged: results of the float64 references."""
+    more implementation, and the op against it. staged: results of the float64 references; choices: whole numbers of
+    theirs, by value."""
     call, graph, names = subject.call, subject.graph, result_values(subject)
     got = {name: x for name, x in run_whole(whole).items() if name in names}
     if heads:
@@ -213,7 +216,7 @@ def check_op(
     truth, terms, against = right
 
     def chain(rounding):
-        values = staged_values(subject, torch.float32, rounding)
+        values = staged_values(subject, torch.float32, rounding, choices)
         return {name: values[names[name]] for name in truth}
 
     model = models(chain, truth, few_roundings=few)

@@ -6,6 +6,8 @@ from support.attention import BARE, MASKS, nan_leaves_no_trace
 from support.gpu_room import TRUTH, room
 from support.ops import check, inputs, op
 
+from chunkwise.runner import load
+
 pytestmark = pytest.mark.gpu
 
 SHAPES = [(2, 32, 8, 1024, 128), (1, 64, 8, 4096, 128), (1, 32, 32, 512, 128), (1, 16, 1, 512, 128)]
@@ -52,13 +54,22 @@ def test_dropout(name, sizes):
     verified(name, absent=(), params=params, B=2, HQ=4, H=2, Sq=700, Sk=900, D=128, DV=128, **sizes)
 
 
-@pytest.mark.parametrize(
-    "name", ["flash_decode", "paged_decode", "paged_prefill", "mla_absorbed", "mla_decode", "mla_paged_decode"]
-)
-def test_caches(name):
-    kernel = op(name, backend="triton")
+CACHES = [
+    "flash_decode", "paged_decode", "paged_prefill", "paged_decode_quant", "mla_absorbed", "mla_decode",
+    "mla_paged_decode", "dsa", "csa",
+]  # fmt: skip
+FUSED = {
+    "paged_decode_quant": "quantized_paged_attention", "dsa": "sparse_latent_attention",
+    "csa": "sparse_shared_kv_attention",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name,fuse", [(name, "none") for name in CACHES] + list(FUSED.items()))
+def test_caches(name, fuse):
+    kernel = load(name, backend="triton", fuse=fuse)
     sizes = dict(B=3, Sq=200 if name == "paged_prefill" else 2, Sk=3000, HQ=32, H=8, D=128, DV=128)
     sizes |= dict(DC=512, DN=128, DR=64, PAGES=200, PAGE=64, NP=50)
+    sizes |= dict(HI=16, KI=128, NB=750, M=4, GO=4, HG=8, DO=512)  # more than dsa and csa choose
     with room(TRUTH):
         result = check(kernel, inputs(kernel, torch.bfloat16, device="cuda", **sizes))
     assert "reference" not in {row.backend for row in result.rows}

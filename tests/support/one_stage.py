@@ -1,5 +1,6 @@
 """A pipeline of one stage, made from its contract, and inputs that its units and laws allow."""
 
+import math
 from dataclasses import replace
 
 import torch
@@ -13,9 +14,12 @@ from chunkwise.runner.verification.generate import make_inputs
 
 STAGES = find_stages()
 ATTENTION = dict(HQ=4, Sq=19, Sk=17, DV=20, ND=3, PAGES=4, PAGE=8, NP=2, DC=24, DN=16, DR=8)
+ATTENTION |= dict(HI=3, KI=20, TOP=6, M=4, NB=16, GO=2, HG=3, DO=20)
 """Sizes of the axes that only attention has; some queries see no key."""
 BY_TOKEN = [name for name, stage in STAGES.items() if "T" in stage.axis_names]
 """Those whose tokens can be packed by cu_seqlens."""
+KEYS = (("Sk",), ("NP", "PAGE"), ("NB", "M"))
+"""What the keys of a stage lie along."""
 PARAM = 0.7
 """For a param without a default."""
 
@@ -38,12 +42,13 @@ def stage_op(tmp_path, name, absent=(), C=64, backend="reference", folders=()):
     stage = (STAGES if name in STAGES else find_stages(folders))[name]
     contract = stage.contract
     present = [port for port in contract.inputs if port not in absent]
-    chunked = {"C", "NT"} & set(stage.axis_names)
+    fixed = {"C": C} if {"C", "NT"} & set(stage.axis_names) else {}
+    fixed |= {"TOP": ATTENTION["TOP"]} if "TOP" in set(stage.axis_names) - axes_without(contract, None) else {}
     edges = ", ".join(f"{port}: {port}" for port in present)
     lines = [
         "schema: pipeline/v1",
         f"name: one_{name}",
-        *([f"axes: {{C: {C}}}"] if chunked else []),
+        *([f"axes: {{{', '.join(f'{axis}: {size}' for axis, size in fixed.items())}}}"] if fixed else []),
         "inputs:",
         *(f"  {port}: {entry(contract, port, absent)}" for port in present),
         *([f"params: {{{', '.join(f'{each}: {PARAM}' for each in unbound(contract))}}}"] if unbound(contract) else []),
@@ -93,12 +98,14 @@ def stage_inputs(op, io=torch.float32, *, seqlens=None, seed=0, device="cpu", **
     for name, value in graph.inputs.items():
         if name not in plain:
             shape = [size(axis, sizes) for axis in value.axes]
-            if value.unit.startswith("index/"):
+            if value.unit.startswith(("index/", "count/")):
                 made[name] = span(value.unit, sizes, device).expand(shape).contiguous()
                 continue
             noise = torch.randn(shape, generator=generator, device=device)
             x = shaped(value, noise, rows_in_chunk(sizes, seqlens, device), sizes)
             made[name] = x.to(port_dtype(value.dtype, io))
+        elif value.unit == "lse/ln" and "q" in graph.inputs:
+            made[name] = made[name] + 10  # about where the scores' is: their weights are near 1
     return {name: made[name] for name in graph.inputs}
 
 
@@ -109,14 +116,17 @@ def narrowed(graph, names):
 def shaped_by_unit(value) -> bool:
     units = (
         "log_decay/log2/chunk_sum", "gram/", "wy/decayed_key", "index/first_key", "index/end_key", "index/own",
-        "index/sequence", "index/first_row",
+        "index/sequence", "index/first_row", "index/chosen_key", "count/chosen",
     )  # fmt: skip
     return (value.unit or "").startswith(units)
 
 
 def span(unit, sizes, device) -> torch.Tensor:
-    """Each query sees the key at its own place and the six before it; where keys are few, the first see none."""
-    keys = sizes["Sk"] if "Sk" in sizes else sizes["NP"] * sizes["PAGE"]
+    """Each query sees the key at its own place and the six before it; where keys are few, the first see none. Query i
+    has chosen i % (TOP + 1) keys, every second one from i % 5 on."""
+    if unit in ("index/chosen_key", "count/chosen"):
+        return chosen(unit, sizes, device)
+    keys = next(math.prod(sizes[axis] for axis in axes) for axes in KEYS if set(axes) <= sizes.keys())
     own = torch.arange(sizes["Sq"], dtype=torch.int32, device=device) + keys - sizes["Sq"]
     found = {
         "index/first_key": (own - 6).clamp(0, keys),
@@ -126,6 +136,13 @@ def span(unit, sizes, device) -> torch.Tensor:
         "index/first_row": own // 5 * 5,
     }
     return found[unit]
+
+
+def chosen(unit, sizes, device) -> torch.Tensor:
+    query, place = (torch.arange(sizes[axis], dtype=torch.int32, device=device) for axis in ("Sq", "TOP"))
+    count = query % (sizes["TOP"] + 1)
+    places = 2 * place + query[:, None] % 5
+    return count if unit == "count/chosen" else torch.where(place < count[:, None], places, -1)
 
 
 def rows_in_chunk(sizes, seqlens, device) -> torch.Tensor:

@@ -16,7 +16,8 @@ from ._dropout import head_words, kept, places, query_words
 def flash_bwd_preprocess_kernel(
     d_o, d_lse, o, lse, sinks, delta, terms, rows, HQ, DV: tl.constexpr, BV: tl.constexpr, BR: tl.constexpr
 ):
-    """delta = <o, do> - d_lse for BR rows [B, Sq, HQ]; terms = -exp(sink - lse) delta, the sink's share of each."""
+    """delta = <o, do> - d_lse for BR rows [B, Sq, HQ]; terms = -exp(sink - lse) delta, the sink's share of each, 0
+    without sinks."""
     o_r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
     m_r = o_r < rows
     b_delta = tl.zeros([BR], dtype=tl.float32)
@@ -31,8 +32,11 @@ def flash_bwd_preprocess_kernel(
     if delta is not None:
         tl.store(delta + o_r, b_delta, mask=m_r)
     if terms is not None:
-        b_sink = tl.load(sinks + o_r % HQ, mask=m_r, other=0.0) - tl.load(lse + o_r, mask=m_r, other=0.0)
-        tl.store(terms + o_r, -b_delta * tl.exp2(b_sink * 1.4426950408889634), mask=m_r)
+        b_weight = tl.zeros([BR], dtype=tl.float32)
+        if sinks is not None:
+            b_sink = tl.load(sinks + o_r % HQ, mask=m_r, other=0.0) - tl.load(lse + o_r, mask=m_r, other=0.0)
+            b_weight = tl.exp2(b_sink * 1.4426950408889634)
+        tl.store(terms + o_r, -b_delta * b_weight, mask=m_r)
 
 
 @triton.jit

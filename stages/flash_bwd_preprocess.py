@@ -1,6 +1,6 @@
 """What the gradient of softmax attention needs of each query: delta = <o, do> - d_lse, and with it the sinks' gradient.
 
-d_sink = - sum over the queries of exp(sink - lse) delta
+d_sink = - sum over the queries of exp(sink - lse) delta, 0 without sinks
 """
 
 import torch
@@ -19,7 +19,7 @@ CONTRACT = Contract(
         **OUT,
         "sinks": flash_fwd.CONTRACT.inputs["sinks"],
     },
-    outputs={"delta": Port("B Sq HQ", F32), "d_sinks": Port("HQ", F32, optional=True)},
+    outputs={"delta": Port("B Sq HQ", F32), "d_sinks": Port("HQ", F32)},
     flops="2 * B * Sq * HQ * DV",
 )
 SCRATCH = {
@@ -32,7 +32,8 @@ def reference(d_o, d_lse, o, lse, sinks):
     """d_o, o [B, Sq, HQ, DV], d_lse, lse, delta [B, Sq, HQ], sinks [HQ]."""
     delta = torch.zeros_like(lse) if d_o is None else (o * d_o).sum(-1)
     delta = delta if d_lse is None else delta - d_lse
-    return {"delta": delta, "d_sinks": None if sinks is None else -(torch.exp(sinks - lse) * delta).sum((0, 1))}
+    weights = torch.zeros_like(lse) if sinks is None else torch.exp(sinks - lse)
+    return {"delta": delta, "d_sinks": -(weights * delta).sum((0, 1))}
 
 
 def configs(axes, device):

@@ -10,7 +10,7 @@ from chunkwise.runner.planning.execute import execute
 
 
 @pytest.mark.parametrize("K,V,seqlens", [(48, 60, None), (100, 48, (0, 17, 1)), (8, 3, (0, 17, 1))])
-@pytest.mark.parametrize("name", ["simple_gla", "qwen3_next_gdn"])
+@pytest.mark.parametrize("name", ["simple_gla", "qwen3_next_gdn", "gla", "kda_bounded", "mamba2"])
 def test_e1_nan_beside_every_tensor(name, K, V, seqlens):
     """Inputs, edges, scratch and outputs each lie between nan: nothing leaks in, and nobody writes beside his own."""
     kernel, guarded = op(name, 16, "interpret"), Guarded()

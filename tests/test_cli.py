@@ -330,6 +330,7 @@ def test_a_file_that_is_out_of_budget_fails_with_1(document, here):
         assert code == 1 and [each["code"] for each in result["errors"]] == ["CW801"]
         assert not result["verify"]["ok"] and not result["verify"]["outputs"]["o"]["ok"]
         assert result["verify"]["outputs"]["final_state"]["ok"]
+    assert result["stages"] == [] and {"python", "torch", "device"} <= result["environment"].keys()  # of run
 
 
 STAGE = '"""Twice."""\nfrom chunkwise.stages._contract import Contract, Port\n\n'

@@ -112,7 +112,7 @@ def run_cut(args, op: ParallelOp, device: torch.device) -> Outcome:
     inputs = make_inputs(op.op.whole, sizes, io, device)
     checked = verify_ranks(op, inputs, seqlens=short, params=params, backward=args.backward, progress=progress)
     if not all_ok(op, checked):
-        return not_timed(checked) if checked else Outcome({}, exit=codes.FAILED)
+        return not_timed(checked, device) if checked else Outcome({}, exit=codes.FAILED)
     timings = time_call(call, args.backward, progress, RankClock(op.ranks, device))
     if op.ranks.rank:
         return Outcome({})

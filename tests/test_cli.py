@@ -202,11 +202,13 @@ HINTS = {
     ("run", "gated_delta", "--axes", "hv=4"): "did you mean HV?",
     ("run", "gated_delta", "--until", "scann"): "did you mean scan?",
     ("run", "simple_gal"): "did you mean simple_gla?",
+    ("run", "gated_delta", "--backwrd"): "did you mean --backward?",
+    ("run", "gated_delta", "--tokens", "3"): "chunkwise run --help lists what it takes",
     ("run", "gated_delta", "--dtype", "x"): "chunkwise run --help lists what it takes",
 }
 
 
-@pytest.mark.parametrize("argv", HINTS, ids=lambda argv: argv[-1])
+@pytest.mark.parametrize("argv", HINTS, ids=" ".join)
 def test_hints(document, argv):
     assert document(*argv)[1]["errors"][0]["help"] == HINTS[argv]
 

@@ -18,7 +18,8 @@ from .one_stage import STAGES, stage_inputs, stage_op
 
 SIZES = dict(B=2, T=150, H=1, HV=2, W=4, N=2, SLOTS=5, RANKS=3, LANES=2)
 SIZES |= dict(HQ=4, Sq=150, Sk=170, ND=3, PAGES=12, PAGE=16, NP=6)
-WIDTHS = ("K", "V", "D", "DI", "NS", "DV", "DN", "DC", "DR")
+SIZES |= dict(HI=4, TOP=6, M=4, NB=50, GO=2, HG=3, DO=64)
+WIDTHS = ("K", "V", "D", "DI", "NS", "DV", "DN", "DC", "DR", "KI")
 """Axes that have the size K of a job."""
 BF16 = [(64, 16), (64, 64), (128, 16), (128, 32), (128, 64), (128, 128), (256, 32), (256, 64), (256, 128)]
 F32 = [(64, 64), (128, 64), (128, 128), (256, 64)]

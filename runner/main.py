@@ -13,7 +13,7 @@ from pathlib import Path
 from . import commands, interrupt
 from .diagnostics import codes
 from .diagnostics.errors import ChunkwiseError, Diagnostic
-from .diagnostics.hints import nearest
+from .diagnostics.hints import meant, nearest
 from .reporting.environment import package_version
 from .reporting.memory import out_of_memory
 from .reporting.outcome import INTERRUPTED, Outcome, show
@@ -40,14 +40,20 @@ class Parser(argparse.ArgumentParser):
             return super().parse_known_args(args, namespace)
         self.mixed = True
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            found, rest = self.parse_known_intermixed_args(args, namespace)
         finally:
             self.mixed = False
+        if rest:
+            self.error(f"unrecognized arguments: {' '.join(rest)}")  # here, where the command's own help is named
+        return found, rest
 
     def error(self, message: str):
         help = f"{self.prog} --help lists what it takes"
         if wrong := re.search(r"invalid choice: '(.*)' \(choose from (.*)\)", message):
             close = nearest(wrong[1], re.findall(r"[\w-]+", wrong[2]))
+            help = f"did you mean {close}?" if close else help
+        if wrong := re.match(r"unrecognized arguments: (--[\w-]+)", message):
+            close = meant(wrong[1], self._option_string_actions)
             help = f"did you mean {close}?" if close else help
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help))
 

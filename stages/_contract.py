@@ -54,7 +54,7 @@ class Contract:
     """What a stage takes and gives.
 
     params: name -> default (None: must be bound by the pipeline's ``with``).
-    requires: expressions over the axes that must hold, e.g. ``"HV % H == 0"``.
+    requires: expressions over the axes and params that must hold, e.g. ``"HV % H == 0"``.
     flops: expression over the axes: floating-point operations of one call.
     presence: unit variable -> (input port, its value when that port is bound, its value when absent).
         A variable that is not listed is solved by unification (``unit="{u}"``: any unit, the same twice).

@@ -3,8 +3,15 @@
     all_gather   y[r] = rank r's x
     pass_on      y[0] = x of the rank before, or after; 0 where there is none
 
+and of what every rank needs whole, the rows of all ranks one after another, and back:
+
+    all_gather       y = the rows of rank 0, of rank 1, ..
+    reduce_scatter   y = of the sum of all ranks' x, the rows of this rank
+
 The runner makes the contract for what is exchanged, and hands the reference the process group.
 """
+
+from dataclasses import replace
 
 import torch
 
@@ -18,11 +25,59 @@ def collective(y, x, group):
     gather(y, x, group=group)
 
 
+def reduction(y, x, group):
+    """PyTorch's reduce-scatter of one tensor, under its name of 2.13 or the one before."""
+    distributed = torch.distributed
+    scatter = getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
+    scatter(y, x, group=group)
+
+
 def contract(rows: dict[str, str], units: dict[str, str]) -> Contract:
     """rows: what is exchanged -> the axes of one sequence's row of it, as ``HV K V``. units: by the same names."""
     inputs = {name: Port(f"N {shape}", F32, unit=units[name]) for name, shape in rows.items()}
     outputs = {f"{name}s": Port(f"RANKS LANES {shape}", F32, unit=units[name]) for name, shape in rows.items()}
     return Contract(inputs, outputs, across=True)
+
+
+def rows_contract(ports: dict[str, Port], axis: str, whole: str, scatter: bool) -> Contract:
+    """ports: what is exchanged, with a rank's rows along ``axis``; those of all ranks are ``<port>s``, along ``whole``.
+    Shares of a sum are float32."""
+    all_rows = {
+        f"{name}s": replace(
+            port,
+            shape=" ".join(whole if each == axis else each for each in port.axes),
+            dtype=F32 if scatter else port.dtype,
+        )
+        for name, port in ports.items()
+    }
+    return Contract(*((all_rows, ports) if scatter else (ports, all_rows)), across=True)
+
+
+def gathered_rows(x, group, dim, rows):
+    """x with a rank's rows along dim -> those of all ranks. rows: of each rank."""
+    mine = x.movedim(dim, 0).contiguous()
+    longest, shape = max(rows), mine.shape[1:]
+    y = mine.new_empty(len(rows) * longest, *shape)
+    collective(y, with_room(mine, longest), group)
+    if min(rows) < longest:
+        y = torch.cat([part[:own] for part, own in zip(y.split(longest), rows)]) if longest else y
+    return y.movedim(0, dim)
+
+
+def scattered_rows(x, group, dim, rows, rank):
+    """x with the rows of all ranks along dim, a share of a sum from each -> the sum's rows of this rank."""
+    shares = x.movedim(dim, 0)
+    longest = max(rows)
+    if min(rows) < longest:
+        shares = torch.cat([with_room(part, longest) for part in shares.split(rows)])
+    y = shares.new_empty(longest, *shares.shape[1:])
+    reduction(y, shares.contiguous(), group)
+    return y[: rows[rank]].movedim(0, dim)
+
+
+def with_room(x, rows):
+    """x with as many rows, those that it does not have being 0: every rank sends as much."""
+    return x if len(x) == rows else torch.cat([x, x.new_zeros(rows - len(x), *x.shape[1:])])
 
 
 def gathered(x, group, RANKS, LANES, last):

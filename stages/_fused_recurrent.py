@@ -45,7 +45,8 @@ def in_slots(recur, state, state_indices, N):
     """recur (initial state -> outputs) on the rows that N sequences own, and all states after it."""
     rows = torch.arange(N, device=state.device) if state_indices is None else state_indices.long()
     live = (rows >= 0) & (rows < len(state))
-    outputs = recur(torch.where(live[:, None, None, None], state[rows.clamp(0, len(state) - 1)], 0.0))
+    there = state if len(state) else state.new_zeros(1, *state.shape[1:])
+    outputs = recur(torch.where(live[:, None, None, None], there[rows.clamp(0, len(there) - 1)], 0.0))
     o = torch.where(live[:, None, None, None], outputs["o"], 0.0)
     return {"o": o, "new_state": state.index_copy(0, rows[live], outputs["final_state"][live])}
 

@@ -15,7 +15,7 @@ class Seqs:
     cu_seqlens: [N + 1] int32 or int64, first row of each sequence and the end; None for plain batches.
     chunk_table: [NT, 2] int32, (sequence, chunk inside it) of each slot; sequence -1 in slots not used.
     chunk_offsets: [N + 1] int32, first slot of each sequence.
-    lengths: host lengths where known, else None.
+    lengths: host lengths, for references; launches hold for any lengths and are handed None.
     """
 
     N: int

@@ -16,7 +16,7 @@ CONTRACT = Contract(
     inputs={"q": Port("B T H K"), "k": Port("B T H K"), "v": Port("B T HV V"), **STATES},
     outputs=OUTPUTS,
     params={"eps": 1e-6},
-    requires=("HV % H == 0",),
+    requires=("HV % H == 0", "eps >= 0"),
     flops="4 * B * T * HV * K * V",
 )
 

@@ -35,9 +35,13 @@ CONTRACT = Contract(
     },
     outputs={"o": Port("B Sq HQ DV"), "lse": Port("B Sq HQ", F32, unit="lse/ln")},
     params={"scale": None, "softcap": 0, "dropout": 0, "seed": 0, "first_batch": 0},
-    requires=("HQ % H == 0",),
+    requires=(
+        "HQ % H == 0", "softcap >= 0", "dropout >= 0", "dropout <= 1", "seed == floor(seed)", "abs(seed) < 2 ** 53",
+        "first_batch == floor(first_batch)", "abs(first_batch) < 2 ** 53",
+    ),  # fmt: skip
     flops="2 * B * Sq * Sk * HQ * (D + DV)",
 )
+GATHERED = "Sk"
 
 
 def reference(

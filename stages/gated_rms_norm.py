@@ -17,6 +17,7 @@ CONTRACT = Contract(
     inputs={"o": Port("B T HV V"), "z": Port("B T HV V", doc="gate before the silu"), "weight": Port("V", F32)},
     outputs={"y": Port("B T HV V")},
     params={"eps": 1e-6},
+    requires=("eps >= 0",),
     flops="9 * B * T * HV * V",
 )
 

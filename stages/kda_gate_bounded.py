@@ -16,6 +16,7 @@ CONTRACT = Contract(
     inputs={"a": Port("B T HV K"), "A_log": Port("HV", F32), "dt_bias": Port("HV K", F32)},
     outputs={"g": Port("B T HV K", F32, unit="log_decay/ln/token", where="-5..0")},
     params={"bound": -5.0},
+    requires=("bound >= -5", "bound < 0"),
     flops="6 * B * T * HV * K",
 )
 

@@ -1,11 +1,12 @@
 """Which keys each query sees: from the first to before the end.
 
-    own_i = i + n - Sq           the last query stands at the last key; n = Sk, or the sequence's number in lengths
+    own_i = i + n - after - Sq   the last query stands at the last key; n = Sk, or the sequence's number in lengths
     end_i = n, or with causal the larger of own_i + 1 and prefix_lm, within 0 .. n
     first_i = 0, or with window own_i - window + 1, within 0 .. n
 
 All that is asked for holds at once: a window limits what a causal query sees, and a prefix of prefix_lm keys is seen
-by every query that its window lets see it. causal is 1 or 0; window and prefix_lm count keys, 0 for none.
+by every query that its window lets see it. causal is 1 or 0; window and prefix_lm count keys, 0 for none. after: the
+queries that follow these elsewhere, on other ranks.
 """
 
 from math import ceil
@@ -20,6 +21,7 @@ SPANS = {
     "own": Port("B Sq", INT, unit="index/own_key", optional=True),
 }
 PARAMS = {"causal": 1, "window": 0, "prefix_lm": 0}
+LIMITS = ("window >= 0", "window < 2 ** 31", "prefix_lm >= 0", "prefix_lm < 2 ** 31")
 
 CONTRACT = Contract(
     inputs={
@@ -28,16 +30,18 @@ CONTRACT = Contract(
         "lengths": Port("B", INT, unit="count/keys", where="row_count(Sk)", optional=True),
     },
     outputs=SPANS,
-    params=PARAMS,
+    params={**PARAMS, "after": 0},
+    requires=LIMITS,
     flops="4 * B * Sq",
 )
+GATHERED = "Sk"
 
 
-def reference(q, k, lengths, *, causal, window, prefix_lm):
+def reference(q, k, lengths, *, causal, window, prefix_lm, after=0):
     """q [B, Sq, HQ, D], k [B, Sk, H, D], lengths [B]; all that comes out [B, Sq]."""
     (B, Sq), Sk = q.shape[:2], k.shape[1]
     n = torch.full((B,), Sk, device=q.device) if lengths is None else lengths.long().clamp(max=Sk)
-    own = torch.arange(Sq, device=q.device) + n[:, None] - Sq
+    own = torch.arange(Sq, device=q.device) + n[:, None] - after - Sq
     first, end = limits(own, own * 0, causal, window, prefix_lm, n[:, None].expand(B, Sq))
     return {"first": first.int(), "end": end.int(), "own": own.int()}
 
@@ -56,11 +60,11 @@ def configs(axes, device):
     return [{"BM": 256, "num_warps": 4, "num_stages": 1}]
 
 
-def launch(q, k, lengths, first, end, own, *, causal, window, prefix_lm, seqs, config):
+def launch(q, k, lengths, first, end, own, *, causal, window, prefix_lm, seqs, config, after=0):
     from ..kernels.key_span import key_span_kernel
 
     (B, Sq), Sk = q.shape[:2], k.shape[1]
-    args = dict(lengths=lengths, Sq=Sq, Sk=Sk)
+    args = dict(lengths=lengths, after=int(after), Sq=Sq, Sk=Sk)
     return [span_launch(key_span_kernel, args, B, Sq, first, end, own, causal, window, prefix_lm, config)]
 
 

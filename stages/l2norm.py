@@ -14,6 +14,7 @@ CONTRACT = Contract(
     inputs={"x": Port("B T H K")},
     outputs={"y": Port("B T H K", where="unit_norm(K)")},
     params={"eps": 1e-6},
+    requires=("eps >= 0",),
     flops="3 * B * T * H * K",
 )
 

@@ -12,6 +12,7 @@ CONTRACT = Contract(
     },
     outputs=page_span.SPANS,
     params=page_span.PARAMS,
+    requires=page_span.LIMITS,
     flops="4 * B * Sq",
 )
 

@@ -11,6 +11,7 @@ CONTRACT = Contract(
     },
     outputs=key_span.SPANS,
     params=key_span.PARAMS,
+    requires=key_span.LIMITS,
     flops="4 * B * Sq",
 )
 

@@ -7,7 +7,7 @@ The mirror of merge_segments: a state that goes on to the ranks after is read th
 """
 
 from ._contract import F32, Contract, Launcher, Port
-from ._merge import INPUTS, merge_configs, merge_launch, merged
+from ._merge import INPUTS, SCRATCH, merge_configs, merge_launches, merged
 from ._tiles import width_limits
 
 CONTRACT = Contract(
@@ -18,7 +18,7 @@ CONTRACT = Contract(
     },
     outputs={"end": Port("N HV K V", F32, unit="cotangent/state/sequence_end")},
     requires=("LANES <= N",),
-    params={"last": 0, "count": 1},
+    params={"last": 1, "count": 2},
     flops="2 * RANKS * LANES * HV * K * K * V",
     across=True,
 )
@@ -32,10 +32,9 @@ def reference(maps, decays, cotangents, d_final_state, *, N, last, count):
     return {"end": end}
 
 
-def launch(maps, decays, cotangents, d_final_state, end, *, last, count, seqs, config):
-    return [
-        merge_launch(maps, decays, cotangents, d_final_state, end, first=last, count=count, reverse=True, config=config)
-    ]
+def launch(maps, decays, cotangents, d_final_state, end, passed, *, last, count, seqs, config):
+    given = dict(first=last, count=count, reverse=True, config=config)
+    return merge_launches(maps, decays, cotangents, d_final_state, end, passed, **given)
 
 
-LAUNCHERS = [Launcher("triton", launch, merge_configs, width_limits)]
+LAUNCHERS = [Launcher("triton", launch, merge_configs, width_limits, SCRATCH)]

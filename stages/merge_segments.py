@@ -8,7 +8,7 @@ A count of 0 means that it does not.
 """
 
 from ._contract import F32, Contract, Launcher, Port
-from ._merge import INPUTS, merge_configs, merge_launch, merged
+from ._merge import INPUTS, SCRATCH, merge_configs, merge_launches, merged
 from ._tiles import width_limits
 
 CONTRACT = Contract(
@@ -19,7 +19,7 @@ CONTRACT = Contract(
     },
     outputs={"start": Port("N HV K V", F32, unit="state/sequence_start")},
     requires=("LANES <= N",),
-    params={"first": 0, "count": 1},
+    params={"first": 0, "count": 2},
     flops="2 * RANKS * LANES * HV * K * K * V",
     across=True,
 )
@@ -33,10 +33,9 @@ def reference(maps, decays, states, initial_state, *, N, first, count):
     return {"start": start}
 
 
-def launch(maps, decays, states, initial_state, start, *, first, count, seqs, config):
-    return [
-        merge_launch(maps, decays, states, initial_state, start, first=first, count=count, reverse=False, config=config)
-    ]
+def launch(maps, decays, states, initial_state, start, passed, *, first, count, seqs, config):
+    given = dict(first=first, count=count, reverse=False, config=config)
+    return merge_launches(maps, decays, states, initial_state, start, passed, **given)
 
 
-LAUNCHERS = [Launcher("triton", launch, merge_configs, width_limits)]
+LAUNCHERS = [Launcher("triton", launch, merge_configs, width_limits, SCRATCH)]

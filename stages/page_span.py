@@ -6,7 +6,7 @@ A sequence has at most as many keys as its row of the page table holds.
 import torch
 
 from ._contract import INT, Contract, Launcher, Port
-from .key_span import PARAMS, SPANS, configs, limits, span_launch
+from .key_span import LIMITS, PARAMS, SPANS, configs, limits, span_launch
 
 CONTRACT = Contract(
     inputs={
@@ -17,6 +17,7 @@ CONTRACT = Contract(
     },
     outputs=SPANS,
     params=PARAMS,
+    requires=LIMITS,
     flops="4 * B * Sq",
 )
 
@@ -34,7 +35,7 @@ def launch(q, k, pages, lengths, first, end, own, *, causal, window, prefix_lm, 
     from ..kernels.key_span import key_span_kernel
 
     B, Sq = q.shape[:2]
-    args = dict(lengths=lengths, Sq=Sq, Sk=pages.shape[1] * k.shape[1])
+    args = dict(lengths=lengths, after=0, Sq=Sq, Sk=pages.shape[1] * k.shape[1])
     return [span_launch(key_span_kernel, args, B, Sq, first, end, own, causal, window, prefix_lm, config)]
 
 

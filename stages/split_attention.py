@@ -15,6 +15,7 @@ CONTRACT = replace(
     flash_fwd.CONTRACT,
     inputs={name: port for name, port in flash_fwd.CONTRACT.inputs.items() if name not in ("sequence", "start")},
     params={"scale": None, "softcap": 0},
+    requires=("HQ % H == 0", "softcap >= 0"),
 )
 
 

@@ -4,11 +4,14 @@ What an argument is, is a ChunkwiseError with a code and a way out. The names of
 check: a TypeError. Compiled code can raise a TypeError only; it carries the code.
 """
 
+import copy
 import inspect
+import pickle
 import pydoc
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from support.ops import op, refusal
@@ -21,6 +24,8 @@ from chunkwise.runner.stage_files.stage_library import SHIPPED
 LOADS = {
     "no path": ((3,), {}, "a pipeline is a name or a path, not an int", 'load("gated_delta")'),
     "nothing": ((None,), {}, "a pipeline is a name or a path, not a NoneType", 'load("gated_delta")'),
+    "an empty name": (("",), {}, "the name of the pipeline is empty", 'load("gated_delta")'),
+    "fusions as a list": ((), {"fuse": ["auto"]}, "fuse is a text, not a list", 'fuse="none", "auto" or "'),
     "one folder": ((), {"stages": "x"}, "stages is a list of folders, not a str", "stages=['x']"),
     "no folders": ((), {"stages": 3}, "stages is a list of folders, each a text or a path", 'stages=["my_stages"]'),
     "a number among them": (
@@ -74,6 +79,32 @@ METHODS = {
         lambda an_op: an_op.given(["wy"]),
         "the inputs that stand for stages are given by name, not as list",
     ),
+    "an input for no stage": (lambda an_op: an_op.given({"foo": "w"}), "gated_delta has no stage foo"),
+    "an input for two values": (
+        lambda an_op: an_op.given({"wy": "w"}),
+        "wy makes w and u, and one input cannot stand for them",
+    ),
+    "an input's name that is no name": (
+        lambda an_op: an_op.given({"cumsum": "a b"}),
+        "'a b' cannot be the name of an input",
+    ),
+    "an input's name that is no text": (lambda an_op: an_op.given({"cumsum": 3}), "3 cannot be the name of an input"),
+    "an input's name that every call has": (
+        lambda an_op: an_op.given({"cumsum": "seqlens"}),
+        "'seqlens' cannot be the name of an input",
+    ),
+    "the name of a param": (
+        lambda an_op: an_op.given({"cumsum": "scale"}),
+        "scale cannot stand for cumsum: a param has that name",
+    ),
+    "the name of an input that stays": (
+        lambda an_op: an_op.given({"cumsum": "q"}),
+        "q cannot stand for cumsum: out reads an input of that name",
+    ),
+    "one name for two stages": (
+        lambda an_op: an_op.given({"cumsum": "x", "kkt": "x"}),
+        "x cannot stand for kkt: it stands for two stages",
+    ),
     "a stage that is none": (lambda an_op: an_op.until(3), "gated_delta has no stage 3"),
 }
 
@@ -82,6 +113,22 @@ METHODS = {
 def test_what_an_ops_methods_refuse(method, message):
     (error,) = refusal(method, op("gated_delta"))
     assert error.message == message and "--" not in str(error)
+
+
+def test_an_input_takes_the_place_of_one_that_nobody_reads_any_more():
+    given = op("gated_delta").given({"cumsum": "g"})
+    assert given.whole.inputs["g"].unit == op("gated_delta").whole.values["cumsum.y"].unit
+
+
+def test_sizes_are_whole_numbers_of_any_type():
+    assert op("gated_delta").with_axes({"C": np.int64(32)}).spec.axes["C"].value == 32
+
+
+def test_a_result_is_pickled_and_copied():
+    x = torch.ones(1, 2, 1, 4)
+    out = op("linear_attn")(q=x, k=x, v=x)
+    for again in (pickle.loads(pickle.dumps(out)), copy.deepcopy(out)):
+        assert type(again) is type(out) and torch.equal(again.o, out.o) and again.o is not out.o
 
 
 def test_inputs_by_position():

@@ -5,6 +5,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from support.ops import op as shipped
+from support.ops import refusal
 
 from chunkwise.runner import load
 from chunkwise.runner.diagnostics.errors import ChunkwiseError
@@ -51,6 +53,7 @@ def ends(*values, **how):
 
 ABSENT = object()
 HALF = torch.bfloat16
+TENSOR = "help: lengths 3, 5 are torch.tensor([0, 3, 8]); an op takes them as a list too, as seqlens=[3, 5]"
 STARTS = "help: cu_seqlens holds 0 and then the end of each sequence: lengths 3, 5 are [0, 3, 8]"
 
 
@@ -294,13 +297,11 @@ SEQUENCES = {
     ),
     "a list": (
         dict(cu_seqlens=[0, 8]),
-        "error[CW603]: cu_seqlens must be a tensor [N + 1], it is no tensor\n"
-        "help: for lengths as a list, pass seqlens=[...]",
+        f"error[CW603]: cu_seqlens must be a tensor [N + 1], it is no tensor\n{TENSOR}",
     ),
     "two axes": (
         dict(cu_seqlens=ends([0, 8])),
-        "error[CW603]: cu_seqlens must be a tensor [N + 1], it has the shape [1, 2]\n"
-        "help: for lengths as a list, pass seqlens=[...]",
+        f"error[CW603]: cu_seqlens must be a tensor [N + 1], it has the shape [1, 2]\n{TENSOR}",
     ),
     "no sequence": (
         dict(cu_seqlens=ends(0)),
@@ -327,11 +328,26 @@ SEQUENCES = {
     ),
     "two counts": (
         dict(seqlens=[3, 5], cu_seqlens=ends(0, 8)),
-        "error[CW603]: cu_seqlens has 1 sequences, seqlens has 2",
+        "error[CW603]: cu_seqlens has 1 sequences, the lengths on the host have 2",
+    ),
+    "a set": (
+        dict(seqlens={5, 3}),
+        "error[CW603]: seqlens must be whole numbers in the order of the sequences, it is a set\n"
+        "help: pass the lengths, as in seqlens=[100, 0, 28]",
+    ),
+    "a mapping": (
+        dict(seqlens={3: "a", 5: "b"}),
+        "error[CW603]: seqlens must be whole numbers in the order of the sequences, it is a dict\n"
+        "help: pass the lengths, as in seqlens=[100, 0, 28]",
+    ),
+    "bytes": (
+        dict(seqlens=b"\x03\x05"),
+        "error[CW603]: seqlens must be whole numbers in the order of the sequences, it is a bytes\n"
+        "help: pass the lengths, as in seqlens=[100, 0, 28]",
     ),
     "two opinions": (
         dict(seqlens=[3, 5], cu_seqlens=ends(0, 4, 8)),
-        "error[CW603]: cu_seqlens is [0, 4, 8], and the lengths in seqlens make it [0, 3, 8]",
+        "error[CW603]: cu_seqlens is [0, 4, 8], and the lengths on the host make it [0, 3, 8]",
     ),
 }
 
@@ -347,6 +363,34 @@ def test_sequences_that_fit(op):
         assert op(**tensors(S0=state, **how)).final_state.shape == state.shape
     both = dict(seqlens=[3, 5], cu_seqlens=ends(0, 3, 8, dtype=torch.int32))
     assert op(**tensors(**both)).final_state.shape == (2, 4, 16, 24)
+
+
+ROWS = {
+    "a count below 0": (
+        "flash",
+        dict(lengths=ends(5, -1)),
+        "lengths [B] has -1 at [1], and its law is row_count(Sk)",
+        "each is a number of rows of Sk, not below 0",
+    ),
+    "ends that decrease": (
+        "flash_varlen",
+        dict(q_ends=ends(4, 2), k_ends=ends(4, 5)),
+        "q_ends [ND] has 2 at [1], and its law is row_ends(Sq)",
+        "each is a row of Sq where a sequence ends, and none lies before the one that it follows",
+    ),
+    "a first end below 0": (
+        "flash_varlen",
+        dict(q_ends=ends(3, 4), k_ends=ends(-3, 5)),
+        "k_ends [ND] has -3 at [0], and its law is row_ends(Sk)",
+        "each is a row of Sk where a sequence ends, and none lies before the one that it follows",
+    ),
+}
+
+
+@pytest.mark.parametrize("name, rows, message, help", ROWS.values(), ids=ROWS)
+def test_counts_of_rows_on_the_host_keep_their_laws(name, rows, message, help):
+    (error,) = refusal(shipped(name), q=torch.ones(2, 4, 2, 8), **{kv: torch.ones(2, 5, 2, 8) for kv in "kv"}, **rows)
+    assert (error.code, error.message, error.help) == ("CW604", message, help)
 
 
 def test_sequences_of_a_pipeline_without_tokens(tmp_path, monkeypatch):

@@ -202,11 +202,13 @@ HINTS = {
     ("run", "gated_delta", "--axes", "hv=4"): "did you mean HV?",
     ("run", "gated_delta", "--until", "scann"): "did you mean scan?",
     ("run", "simple_gal"): "did you mean simple_gla?",
+    ("run", "gated_delta", "--backwrd"): "did you mean --backward?",
+    ("run", "gated_delta", "--tokens", "3"): "chunkwise run --help lists what it takes",
     ("run", "gated_delta", "--dtype", "x"): "chunkwise run --help lists what it takes",
 }
 
 
-@pytest.mark.parametrize("argv", HINTS, ids=lambda argv: argv[-1])
+@pytest.mark.parametrize("argv", HINTS, ids=" ".join)
 def test_hints(document, argv):
     assert document(*argv)[1]["errors"][0]["help"] == HINTS[argv]
 
@@ -330,6 +332,7 @@ def test_a_file_that_is_out_of_budget_fails_with_1(document, here):
         assert code == 1 and [each["code"] for each in result["errors"]] == ["CW801"]
         assert not result["verify"]["ok"] and not result["verify"]["outputs"]["o"]["ok"]
         assert result["verify"]["outputs"]["final_state"]["ok"]
+    assert result["stages"] == [] and {"python", "torch", "device"} <= result["environment"].keys()  # of run
 
 
 STAGE = '"""Twice."""\nfrom chunkwise.stages._contract import Contract, Port\n\n'

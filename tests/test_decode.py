@@ -127,6 +127,19 @@ def test_rows_on_the_host_are_checked(indices, message):
     assert same_bits(given["state"], before)
 
 
+def test_a_row_for_each_sequence():
+    given = decode_inputs(op("gated_delta_decode"), indices=(4, 0))
+    [found] = refusal(op("gated_delta_decode"), **given)
+    assert found.message == "state_indices [N] has 2 numbers, and the number of sequences is 3"
+
+
+@pytest.mark.parametrize("name", DECODE)
+def test_no_states_at_all(name):
+    given = decode_inputs(op(name), indices=(-1, -1, -1), SLOTS=0)
+    out = op(name)(**given)
+    assert out.new_state.shape[0] == 0 and not out.o.any()
+
+
 def test_nobody_else_lies_where_states_are_written():
     an_op = op("gated_delta_decode")
     given = decode_inputs(an_op)

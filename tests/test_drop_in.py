@@ -223,7 +223,10 @@ REFUSALS = [
     (chunk_delta_rule, {"scale": "big"}, "scale"),
     (chunk_delta_rule, {"initial_state": torch.zeros(2, 4, 80, 48)}, "initial_state"),
     (chunk_delta_rule, {"cu_seqlens_cpu": torch.zeros(2, dtype=torch.long, device="meta")}, "cu_seqlens_cpu"),
-    (chunk_delta_rule, {"cu_seqlens_cpu": torch.tensor([1, 2])}, "cu_seqlens"),
+    (chunk_delta_rule, {"cu_seqlens_cpu": [0, 70]}, "cu_seqlens_cpu must be a tensor"),
+    (chunk_delta_rule, {"cu_seqlens_cpu": torch.tensor([0.0, 70.0])}, "cu_seqlens_cpu must be int32"),
+    (chunk_delta_rule, {"cu_seqlens_cpu": torch.tensor([1, 2])}, "cu_seqlens_cpu must start at 0"),
+    (chunk_delta_rule, {"cu_seqlens_cpu": torch.tensor([0, 5, 3])}, "cu_seqlens_cpu must not decrease"),
 ]
 
 

@@ -8,6 +8,7 @@ from support.twice import PIPELINE, STAGE
 
 from chunkwise.runner import load
 from chunkwise.runner.diagnostics.errors import ChunkwiseError
+from chunkwise.runner.verification.staged import same_bits
 from chunkwise.runner.verification.verify import verify
 
 WRITES = {
@@ -76,3 +77,9 @@ def test_a_stage_that_only_reads(op):
     x = torch.ones(1, 5, 2, requires_grad=True)
     one(x=x).y.sum().backward()
     assert torch.equal(x.grad, torch.full_like(x, 2))
+
+
+def test_one_number_of_a_wide_row_has_the_bits_that_it_has():
+    """PyTorch shows no tensor in bytes whose only number has a stride."""
+    row = torch.zeros(2, 64)[:1, :1].t()
+    assert same_bits(row, row.clone()) and not same_bits(row, -row)

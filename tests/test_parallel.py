@@ -13,18 +13,21 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from support.ranks import on_ranks
+from support.ranks import COMPILER, MODULES, SPAWN, on_ranks
 from torch.distributed.device_mesh import init_device_mesh
 
 from chunkwise.runner import ChunkwiseError, load
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.main import main
-from chunkwise.runner.parallel.cut import even_rows, packed_cut, ranks_of
+from chunkwise.runner.parallel.cut import even_rows, packed_cut, plain_cut, ranks_of, row_axis
 from chunkwise.runner.parallel.exchange_stage import ranks_on_paper
 from chunkwise.runner.parallel.split_graph import reach_of, split_graph
+from chunkwise.runner.parallel.states import states_here
 from chunkwise.runner.parallel.verify_ranks import cut_rows, together
 from chunkwise.runner.verification.generate import make_cotangents, make_inputs
+from chunkwise.runner.workloads import other_axes
 
+SPAWN.set_forkserver_preload([*MODULES, *COMPILER])
 ROOT = Path(__file__).resolve().parents[1]
 PIPELINES = ["gated_delta", "delta_rule", "simple_gla", "retention", "lightning", "gla", "kda", "mamba2"]
 SCANS = ["gated_delta", "simple_gla", "gla", "kda"]
@@ -37,9 +40,10 @@ CLOSE = 1e-11
 
 def case(name, lengths, T=None, C=16):
     """(op, inputs, cotangents) in float64: slow decay, so that what crosses a cut is seen a long way after."""
-    op = load(name).with_axes({"C": C})
+    op = load(name)
+    op = op.with_axes({"C": C}) if "C" in op.spec.axes else op
     sizes = SIZES | dict(B=2 if lengths is None else 1, T=T or sum(lengths))
-    sizes = complete(op.whole, sizes, None if lengths is None else len(lengths))
+    sizes = complete(op.whole, sizes | other_axes(sizes), None if lengths is None else len(lengths))
     inputs = make_inputs(op.whole, sizes, torch.float64, "cpu", 0, "weak_gate")
     call = op.bind(inputs, seqlens=lengths)
     joint = call.joint(call.trainable(), call.wanted)
@@ -58,34 +62,77 @@ def alone(op, inputs, cotangents, lengths):
 
 def worst(found, right):
     """The largest relative difference, and where."""
-    assert found.keys() == right.keys()
-    off = {name: (found[name] - x).abs().max().item() / max(x.abs().max().item(), 1e-30) for name, x in right.items()}
+    assert {name: x.shape for name, x in found.items()} == {name: x.shape for name, x in right.items()}
+    some = {name: x for name, x in right.items() if x.numel()}
+    off = {name: (found[name] - x).abs().max().item() / max(x.abs().max().item(), 1e-30) for name, x in some.items()}
     return max((size, name) for name, size in off.items())
 
 
-def compare(rank, size, cases):
+def compare(rank, size, cases, compile_too):
     """On rank 0, the worst difference of each case."""
     found = {}
     for name, lengths, rows in cases:
+        too = (name, lengths, rows) in compile_too
         op, inputs, cotangents = case(name, lengths, None if lengths else sum(rows))
         rows = rows or even_rows(sum(lengths), size)
-        made = together(op.context_parallel(), inputs, cotangents, lengths, rows, True)
+        cut = op.context_parallel()
+        right = alone(op, inputs, cotangents, lengths) if rank == 0 or too else None
+        made = together(cut, inputs, cotangents, lengths, rows, True)
         if rank == 0:
-            found[name, lengths, rows] = worst(made, alone(op, inputs, cotangents, lengths))
+            found[name, lengths, rows] = worst(made, right)
+        if too:
+            called = Called(op, inputs, cotangents, right, rows, rank)
+            found[f"{name} compiled", lengths, rows] = called.off(compiled(cut, lengths, rows))
     return found
+
+
+def compiled(cut, lengths, rows=None):
+    """A call as one graph of torch.compile."""
+    torch._dynamo.reset()
+    return torch.compile(lambda **given: cut(**given, seqlens=lengths, rows=rows), backend="aot_eager", fullgraph=True)
+
+
+class Called:
+    """What a rank gets that calls a cut op as a model does, against its rows of what one process gets."""
+
+    def __init__(self, op, inputs, cotangents, right, rows, rank):
+        self.right, self.cotangents, self.rows = right, cotangents, (sum(rows[:rank]), rows[rank])
+        self.axes = {name: value.axes for name, value in op.whole.inputs.items()}
+        self.axes |= {name: op.whole.values[value].axes for name, value in op.whole.outputs.items()}
+        self.trained = [name[2:] for name in right if name.startswith("d_")]
+        self.mine = {name: cut_rows(x, self.axes[name], *self.rows) for name, x in inputs.items()}
+
+    def off(self, run):
+        """The worst difference, gradients and final states added over the ranks."""
+        leaves = {name: x.clone().requires_grad_(name in self.trained) for name, x in self.mine.items()}
+        out, d = run(**leaves), {name: cut_rows(x, self.axes[name], *self.rows) for name, x in self.cotangents.items()}
+        grads = torch.autograd.grad([getattr(out, name) for name in d], [leaves[n] for n in self.trained], d.values())
+        made = {name: x.detach().clone() for name, x in out._asdict().items()}
+        made |= {f"d_{name}": x for name, x in zip(self.trained, grads)}
+        axes = {name: self.axes[name.removeprefix("d_")] for name in made}
+        for name, x in made.items():
+            if row_axis(axes[name]) is None:
+                dist.all_reduce(x)
+        return worst(made, {name: cut_rows(self.right[name], axes[name], *self.rows) for name in made})
 
 
 TWO = [((37, 51, 40), None)]
 THREE = [((0, 3, 70, 1, 9), (30, 0, 53)), ((60,), None), ((20, 30, 9, 37), None)]
 FOUR = [(None, (17, 0, 30, 5)), ((5, 90, 0), (20, 40, 3, 32))]
+ATTENTION = {2: (16, 16), 3: (9, 0, 14), 4: (7, 8, 3, 8)}
+"""Rows of flash and flash_varlen, whose documents end anywhere."""
 
 
 @pytest.mark.parametrize("size,names,kinds", [(2, PIPELINES, TWO), (3, PIPELINES[1::2], THREE), (4, SCANS, FOUR)])
 def test_as_one_process(size, names, kinds):
-    """Plain and packed; sequences that begin, end, pass through, or have no rows; ranks without rows."""
-    found = on_ranks(size, compare, [(name, *kind) for name, kind in product(names, kinds)])[0]
+    """Plain and packed; sequences that begin, end, pass through, or have no rows; ranks without rows. On three ranks in
+    compiled code too."""
+    cases = [(name, *kind) for name, kind in product(names, kinds)]
+    cases += [(name, None, ATTENTION[size]) for name in ("flash", "flash_varlen")]
+    too = [cases[0], cases[-1]] if size == 3 else []
+    found = on_ranks(size, compare, cases, too)[0]
     assert isinstance(found, dict), found
-    assert len(found) == len(kinds) * len(names)
+    assert len(found) == len(cases) + len(too)
     assert {each: off for each, off in found.items() if not off[0] <= CLOSE} == {}
 
 
@@ -94,10 +141,7 @@ def autograd_and_modes(rank, size):
     lengths = (37, 51, 40)
     op, inputs, cotangents = case("gated_delta", lengths)
     right, rows = alone(op, inputs, cotangents, lengths), even_rows(128, size)
-    start, own = sum(rows[:rank]), rows[rank]
-    axes = {name: value.axes for name, value in op.whole.inputs.items()}
-    mine = {name: cut_rows(x, axes[name], start, own) for name, x in inputs.items()}
-    d_o = cut_rows(cotangents["o"], ("B", "T"), start, own)
+    called = Called(op, inputs, cotangents, right, rows, rank)
     budget = load("gated_delta", memory_budget=0).with_axes({"C": 16}).context_parallel()
     mesh = init_device_mesh("cpu", (1, size), mesh_dim_names=("dp", "cp"))
     cut, meshed = op.context_parallel(), op.context_parallel(mesh["cp"])
@@ -110,25 +154,28 @@ def autograd_and_modes(rank, size):
         "checkpoint": lambda **given: torch.utils.checkpoint.checkpoint(
             lambda: cut(**given, seqlens=lengths), use_reentrant=False
         ),
-        "compile": torch.compile(lambda **given: cut(**given, seqlens=lengths), backend="eager"),
+        "compile": compiled(cut, lengths),
+        "compile, with a budget": compiled(budget, torch.tensor(lengths)),
     }
-    found = {}
-    for way, run in ways.items():
-        leaves = {name: x.clone().requires_grad_() for name, x in mine.items()}
-        out = run(**leaves)
-        grads = torch.autograd.grad([out.o, out.final_state], list(leaves.values()), [d_o, cotangents["final_state"]])
-        made = dict(zip(leaves, grads))
-        dist.all_reduce(made["initial_state"])
-        state = out.final_state.detach().clone()
-        dist.all_reduce(state)
-        wanted = {name: cut_rows(right[f"d_{name}"], axes[name], start, own) for name in made}
-        wanted |= {"o": cut_rows(right["o"], ("B", "T"), start, own), "final_state": right["final_state"]}
-        found[way] = worst({**made, "o": out.o.detach(), "final_state": state}, wanted)
+    found = {way: called.off(run) for way, run in ways.items()}
     with torch.no_grad():
-        out = cut(**mine, seqlens=lengths, outputs=["o"])
+        out = cut(**called.mine, seqlens=lengths, outputs=["o"])
         assert out.final_state is None
-        found["no_grad"] = worst({"o": out.o}, {"o": cut_rows(right["o"], ("B", "T"), start, own)})
+        found["no_grad"] = worst({"o": out.o}, {"o": cut_rows(right["o"], ("B", "T"), *called.rows)})
+    found["ops"] = registered(cut.library, called.mine, lengths)
     return found
+
+
+def registered(library, given, lengths):
+    """What torch.library.opcheck says of both ops."""
+    seen, run = [], library.backward
+    library.backward = lambda *args: seen.append(args) or run(*args)
+    leaves = {name: x.clone().requires_grad_() for name, x in given.items()}
+    args = (*leaves.values(), *(None for _ in library.params), None, None, list(lengths), None, ["o"], list(leaves))
+    found = torch.library.opcheck(library.forward, args)
+    library.forward(*args)[0].sum().backward()
+    backward = [x.detach() if isinstance(x, torch.Tensor) else x for x in seen[-1]]
+    return found | {f"backward {name}": said for name, said in torch.library.opcheck(run, backward).items()}
 
 
 def nothing_leaks(rank, size):
@@ -150,10 +197,20 @@ def nothing_leaks(rank, size):
     return found
 
 
+COMMANDS = {
+    "gated_delta": ["--seqlens", "17,23", "--axes", "T=40,H=1,HV=1,K=8,V=8,C=16"],
+    "flash_varlen": ["--axes", "B=1,Sq=41,Sk=41,H=1,HQ=2,D=8,DV=8,ND=3"],
+}
+
+
 def command(rank, size):
-    text, line = io.StringIO(), "run gated_delta --context-parallel --backward --seqlens 17,23 --device cpu"
+    return {name: run_command(name, options) for name, options in COMMANDS.items()}
+
+
+def run_command(name, options):
+    text = io.StringIO()
     with contextlib.redirect_stdout(text), tempfile.TemporaryDirectory() as folder:
-        code = main([*line.split(), "--axes", "T=40,H=1,HV=1,K=8,V=8,C=16", "--out", folder])
+        code = main(["run", name, "--context-parallel", "--backward", "--device", "cpu", *options, "--out", folder])
     return code, text.getvalue()
 
 
@@ -191,6 +248,9 @@ def refused(rank, size):
     leaf = {**mine, "q": mine["q"].clone().requires_grad_()} if rank else mine
     heard("gradients", lambda: op.context_parallel()(**leaf, seqlens=(8, 8)))
     heard("states", lambda: cut(**{**mine, "initial_state": mine["initial_state"][:1]}, seqlens=(8, 8)))
+    plain = {**mine, "initial_state": None}
+    heard("plain rows", lambda: cut(**plain, rows=(8, 7)))
+    heard("rows in words", lambda: cut(**plain, rows="ab"))
     heard("uneven", lambda: cut(**mine, seqlens=(8, 7)))
     heard("mesh", lambda: op.context_parallel(init_device_mesh("cpu", (1, size), mesh_dim_names=("dp", "cp"))))
     many = [0] * 200 + [16 - rank, rank]
@@ -208,8 +268,11 @@ def both():
 
 def test_as_a_model_calls_it(both):
     for found in both:
-        assert len(found["autograd_and_modes"]) == 7
-        assert {way: off for way, off in found["autograd_and_modes"].items() if not off[0] <= CLOSE} == {}
+        ways = dict(found["autograd_and_modes"])
+        ops = ways.pop("ops")
+        assert len(ops) == 8 and set(ops.values()) == {"SUCCESS"}
+        assert len(ways) == 8
+        assert {way: off for way, off in ways.items() if not off[0] <= CLOSE} == {}
 
 
 def test_nothing_leaks_from_one_document_to_the_next(both):
@@ -230,15 +293,22 @@ def test_ranks_that_differ_are_refused_on_every_rank(both):
         assert said["serial"].startswith("CW621: scan (gla_chunk_scan) holds a state of each sequence")
     assert first["rows"] == "CW622: rank 1 of 2 refuses its call: v [B T HV V] has T = 7, q has 8"
     assert second["rows"] == "CW604: v [B T HV V] has T = 7, q has 8"
-    assert first["uneven"] == "CW622: rank 1 of 2 refuses its call: rank 1 has T = 8 rows, spread evenly, it has 7"
+    assert first["plain rows"] == "CW622: rank 1 of 2 refuses its call: rank 1 has 8 rows, rows says 7"
+    assert second["plain rows"] == "CW603: rank 1 has 8 rows, rows says 7"
+    assert first["rows in words"] == "CW603: rows must be whole numbers, it is 'ab'"
+    assert first["uneven"] == "CW622: rank 1 of 2 refuses its call: rank 1 has 8 rows, spread evenly, it has 7"
 
 
 def test_the_command_on_two_ranks(both):
-    (code, text), (other, silent) = (found["command"] for found in both)
+    (code, text), (other, silent) = (found["command"]["gated_delta"] for found in both)
     assert (code, other, silent) == (0, 0, "")
     for words in ("scan.gather", "all_gather", "gloo", "merge_cotangents", "MB from other ranks", "verified:"):
         assert words in text, text
     assert "2 ranks together: 8 outputs and gradients within budget of the definition" in text, text
+    code, text = both[0]["command"]["flash_varlen"]
+    assert code == 0 and "2 ranks together: 6 outputs and gradients within budget of the definition" in text, text
+    for words in ("attend.gather", "attend.vjp.scatter", "reduce_scatter", "21 of 41 rows", "MB from other ranks"):
+        assert words in text, text
 
 
 def test_a_model_trains_the_same(both):
@@ -296,12 +366,25 @@ def test_the_picture_of_one_rank(ranks, maps, capsys):
 
 
 @pytest.mark.parametrize("name,ranks,reach", [(name, *each) for name, each in product(SCANS, REACHES)])
-def test_every_edge_fits(name, ranks, reach):
+def test_every_edge_of_a_scan_fits(name, ranks, reach):
     """The rewrite places values by hand: shape, dtype and unit are those of the ports that read them."""
     op = load(name)
     graph = split_graph(op.trainable_graph(), op.stages, ranks_on_paper(ranks), reach)
     placed = [id for id in graph.nodes if id.endswith((".segment", ".gather", ".pass", ".enter", "scan", "scan.vjp"))]
     assert len(placed) == 8
+    assert_edges_fit(graph, placed)
+
+
+def test_every_edge_of_attention_fits():
+    op = load("flash_varlen")
+    graph = split_graph(op.trainable_graph(), op.stages, ranks_on_paper(2), "states")
+    assert [*graph.nodes] == ["attend.gather", "mask", "attend", "attend.vjp", "attend.vjp.scatter"]
+    assert_edges_fit(graph, graph.nodes)
+    sent = {port: graph.values[name].dtype for port, name in graph.nodes["attend.vjp.scatter"].inputs.items()}
+    assert sent == {"d_ks": "f32", "d_vs": "f32"}
+
+
+def assert_edges_fit(graph, placed):
     for node in map(graph.nodes.get, placed):
         for port, name in node.inputs.items():
             declared, value = node.stage.contract.inputs[port], name and graph.values[name]
@@ -314,6 +397,34 @@ def test_every_edge_fits(name, ranks, reach):
 def test_without_a_process_group():
     with pytest.raises(ChunkwiseError, match="needs a process group"):
         load("gated_delta").context_parallel()
+
+
+REFUSED = {
+    "run gated_delta --fuse auto": "--fuse is not there with --context-parallel: what is cut runs its stages one",
+    "run gated_delta --proton": "--proton is not there with --context-parallel: a profile is of one process",
+    "run flash --params nope=1": "--params: the pipeline has no param nope",
+    "run mla_naive": "attend (rope_attention) reads rows along Sk, and does not say that it needs those of all ranks",
+    "run paged_decode": "paged_decode has no scan whose state could cross from rank to rank, nor a stage that gathers",
+}
+
+
+@pytest.mark.parametrize("line,message", REFUSED.items())
+def test_what_the_command_has_no_use_for_is_refused(line, message, capsys):
+    assert main([*line.split(), "--context-parallel"]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_queries_and_keys_of_other_rows_cannot_be_cut(capsys):
+    for line in ("plan flash --axes Sq=8,Sk=9", "graph flash --ranks 2 --axes Sq=8,Sk=9 --out -"):
+        assert main(line.split()) == 2
+        assert (
+            "Sq = 8, Sk = 9: queries and keys that are cut across ranks are of the same rows" in capsys.readouterr().err
+        )
+
+
+def test_a_plan_of_nothing(capsys):
+    assert main("plan gated_delta --axes B=0 --ranks 2".split()) == 0
+    assert states_here(torch.zeros(0, 1), plain_cut(0, 0, 2), ()).shape == (0, 1)
 
 
 def test_the_command_without_torchrun(capsys):

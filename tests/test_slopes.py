@@ -37,6 +37,19 @@ def lightning_by_hand(h, heads, layer=0, layers=1):
 BY_HAND = {"retention": retention_by_hand, "lightning": lightning_by_hand}
 
 
+@pytest.mark.parametrize("name, arguments, message", [
+    ("retention", (-1,), "heads must be a whole number from 0, it is -1"),
+    ("lightning", (2.5,), "heads must be a whole number from 0, it is 2.5"),
+    ("lightning", (4, 9, 3), "layer must lie in 0..layers, it is 9 of 3"),
+    ("lightning", (4, 0, 0), "layer must lie in 0..layers, it is 0 of 0"),
+])  # fmt: skip
+def test_slopes_of_no_model(name, arguments, message):
+    """A layer beyond the last one would have heads that grow."""
+    with pytest.raises(ValueError) as caught:
+        SLOPES[name](*arguments)
+    assert str(caught.value) == message
+
+
 @pytest.mark.parametrize("heads", [0, 1, 7, 128])
 @pytest.mark.parametrize("name", SLOPES)
 def test_slopes_are_right_to_the_last_digit(name, heads):

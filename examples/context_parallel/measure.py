@@ -26,7 +26,7 @@ from chunkwise.runner.reporting.timing import passes
 from chunkwise.runner.verification.generate import make_inputs
 
 PIPELINES = ("gated_delta", "simple_gla")
-LARGE = [(131072, 16, 128), (131072, 96, 128), (524288, 16, 128), (1048576, 16, 128)]
+LARGE = [(131072, 16, 128), (131072, 96, 128), (524288, 16, 128), (1572864, 16, 128)]
 TINY = [(256, 1, 16)]
 """(T, H, K = V); B = 1."""
 

@@ -1,8 +1,9 @@
 """Train a two-layer model on one long text that is cut over the ranks: the losses of one process, on any number.
 
-The first layer is gated_delta, the second simple_gla; documents of several lengths are packed and cut wherever a rank
-ends. Weights are sharded by PyTorch's FSDP over the same ranks, activations are checkpointed. Rank 0 trains the same
-model alone beside it and exits 1 where the losses part by more than float32 explains:
+The first layer is linear attention, gated_delta, the second softmax attention, flash_varlen; documents of several
+lengths are packed and cut wherever a rank ends. Weights are sharded by PyTorch's FSDP over the same ranks, activations
+are checkpointed. Rank 0 trains the same model alone beside it and exits 1 where the losses part by more than float32
+explains:
 
     torchrun --nproc-per-node 2 examples/context_parallel/train.py [--steps 6]
 """
@@ -24,24 +25,41 @@ CLOSE = 1e-4
 """Of two losses: float32 sums in another order, and what some steps of training make of that."""
 
 
-class Mixer(nn.Module):
+class Block(nn.Module):
     """A block around one op: what it reads are projections of the rows, which are the rank's own."""
 
     def __init__(self, pipeline: str, parallel: bool):
         super().__init__()
         op = load(pipeline)
-        self.op, self.delta = op.context_parallel() if parallel else op, "beta" in op.spec.inputs
+        self.op = op.context_parallel() if parallel else op
         self.norm, self.out = nn.RMSNorm(WIDTH), nn.Linear(HEADS * HEAD, WIDTH, bias=False)
-        self.qkv, self.gates = nn.Linear(WIDTH, 3 * HEADS * HEAD, bias=False), nn.Linear(WIDTH, 2 * HEADS)
+        self.qkv = nn.Linear(WIDTH, 3 * HEADS * HEAD, bias=False)
 
     def forward(self, x: torch.Tensor, lengths: tuple[int, ...]) -> torch.Tensor:
         """x [1, T here, WIDTH]. lengths: of the documents, whole."""
         y = self.norm(x)
         q, k, v = self.qkv(y).unflatten(-1, (3, HEADS, HEAD)).unbind(2)
+        return x + self.out(self.mix(y, q, nn.functional.normalize(k, dim=-1), v, lengths).flatten(2))
+
+
+class Linear(Block):
+    def __init__(self, parallel: bool):
+        super().__init__("gated_delta", parallel)
+        self.gates = nn.Linear(WIDTH, 2 * HEADS)
+
+    def mix(self, y, q, k, v, lengths) -> torch.Tensor:
         g, beta = self.gates(y).chunk(2, -1)
-        given = {"q": q, "k": nn.functional.normalize(k, dim=-1), "v": v, "g": nn.functional.logsigmoid(g + 3)}
-        given |= {"beta": beta.sigmoid()} if self.delta else {}
-        return x + self.out(self.op(**given, seqlens=lengths, outputs=["o"]).o.flatten(2))
+        gates = {"g": nn.functional.logsigmoid(g + 3), "beta": beta.sigmoid()}
+        return self.op(q=q, k=k, v=v, **gates, seqlens=lengths, outputs=["o"]).o
+
+
+class Softmax(Block):
+    def __init__(self, parallel: bool):
+        super().__init__("flash_varlen", parallel)
+
+    def mix(self, y, q, k, v, lengths) -> torch.Tensor:
+        ends = torch.tensor(lengths, device=y.device).cumsum(0)
+        return self.op(q=q, k=k, v=v, q_ends=ends, k_ends=ends, scale=1, outputs=["o"]).o
 
 
 class Model(nn.Module):
@@ -49,7 +67,7 @@ class Model(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.embed, self.head = nn.Embedding(256, WIDTH), nn.Linear(WIDTH, 256, bias=False)
-        self.layers = nn.ModuleList(Mixer(name, parallel) for name in ("gated_delta", "simple_gla"))
+        self.layers = nn.ModuleList([Linear(parallel), Softmax(parallel)])
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         x = self.embed(tokens)

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..calling.function import Call, Op
+from ..calling.call import Call
+from ..calling.function import Op
 from ..graphs.sizes import complete
 from ..planning.dtypes import name_of
 from ..planning.plan import buffer_of, bytes_of

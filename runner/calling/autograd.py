@@ -6,7 +6,6 @@ copied, and its copy kept.
 """
 
 from collections.abc import Collection
-from dataclasses import replace
 
 import torch
 
@@ -14,19 +13,18 @@ from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Graph
 from ..planning.dtypes import port_dtype
-from ..planning.execute import execute, readable
+from ..planning.execute import readable
+from .call import Tensors
 from .transforms import refuse_batched
-
-Tensors = dict[str, torch.Tensor | None]
 
 
 def needs_autograd(tensors: Collection[torch.Tensor | None]) -> bool:
     """Whether a derivative may be asked for."""
-    return torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+    return torch.is_grad_enabled() and any([x is not None and x.requires_grad for x in tensors])
 
 
 def differentiable(call) -> Tensors:
-    """The wanted outputs of a bound call (function.Call), connected to autograd."""
+    """The wanted outputs of a bound call (call.Call), connected to autograd."""
     names = list(call.wanted)
     outputs = Pipeline.apply(call, *call.tensors.values())
     return dict(zip(names, outputs))
@@ -41,7 +39,7 @@ class Pipeline(torch.autograd.Function):
         wanted = [name for name, x in call.tensors.items() if x is not None and x.requires_grad]
         joint = call.joint(wanted, call.wanted)
         kept, results = run_forward(call, joint)
-        ctx.call, ctx.kept_names = detached(call), list(kept)
+        ctx.call, ctx.kept_names = call.detached(), list(kept)
         ctx.save_for_backward(*kept.values())
         ctx.mark_non_differentiable(*(results[name] for name in call.wanted if name not in joint.cotangents))
         return tuple(results[name] for name in call.wanted)
@@ -61,7 +59,7 @@ class Pipeline(torch.autograd.Function):
 def run_forward(call, joint: Graph) -> tuple[Tensors, Tensors]:
     """(what the backward phase of joint reads of the inputs and the forward pass by value name, results by name)."""
     inputs = call.contiguous
-    results = execute(call.forward_plan(joint), inputs, call.params, call.seqs)
+    results = call.run_forward(inputs, joint)
     kept = {name: x for name, x in inputs.items() if x is not None and name in joint.read_later}
     return kept | {name: results[name] for name in joint.kept}, results
 
@@ -70,7 +68,7 @@ def run_backward(call, joint: Graph, kept: Tensors, incoming: Tensors) -> Tensor
     """Gradients by input. kept: as run_forward gave it. incoming: cotangents by output, the absent ones left out."""
     values = dict.fromkeys(call.tensors) | {name: readable(x) for name, x in kept.items()}
     values |= cotangent_values(call, joint, incoming)
-    return execute(call.backward_plan(joint), values, call.params, call.seqs)
+    return call.run_backward(values, joint)
 
 
 def cotangent_values(call, joint: Graph, incoming: Tensors) -> Tensors:
@@ -86,8 +84,3 @@ def refuse_create_graph(name: str) -> None:
     if torch.is_grad_enabled():
         message = f"{name} was asked for the gradient of its gradient, which is not derived"
         raise ChunkwiseError(Diagnostic(codes.DOUBLE_BACKWARD, message, help="call backward without create_graph"))
-
-
-def detached(call):
-    """The call without its tensors, which autograd keeps where they are needed."""
-    return replace(call, tensors=dict.fromkeys(call.tensors))

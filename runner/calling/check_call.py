@@ -21,7 +21,8 @@ def check_tensors(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> t
         elif layout := other_layout(x):
             found.append(wrong(value, f"must be a dense tensor, it is {layout}", DENSE))
         elif x.dim() != len(value.axes):
-            found.append(wrong(value, f"must have {len(value.axes)} axes, it has the shape {list(x.shape)}"))
+            axes = "1 axis" if len(value.axes) == 1 else f"{len(value.axes)} axes"
+            found.append(wrong(value, f"must have {axes}, it has the shape {list(x.shape)}"))
     if found:
         raise ChunkwiseError(*found)
     io = io_dtype(graph, present)

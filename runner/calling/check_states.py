@@ -1,9 +1,11 @@
-"""The states of a call: one for each sequence, and what is written over lies apart and is written once."""
+"""The states and rows of a call: one state for each sequence, what is written over lies apart and is written once,
+and counts of rows keep their laws."""
 
 from collections.abc import Mapping
 
 import torch
 
+from ...stages._laws import violations
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Graph
 from ..planning.execute import readable
@@ -15,7 +17,8 @@ def check_state_count(graph: Graph, tensors, sizes: Mapping[str, int]) -> None:
     for name, x in tensors.items():
         axes = graph.inputs[name].axes
         if x is not None and "N" in axes and x.shape[axes.index("N")] != sizes["N"]:
-            message = f"has {x.shape[axes.index('N')]} states, and the number of sequences is {sizes['N']}"
+            things = "numbers" if graph.inputs[name].dtype == "int" else "states"
+            message = f"has {x.shape[axes.index('N')]} {things}, and the number of sequences is {sizes['N']}"
             raise ChunkwiseError(wrong(graph.inputs[name], message))
 
 
@@ -31,6 +34,25 @@ def check_written(graph: Graph, tensors: Mapping[str, torch.Tensor | None], size
             found.append(wrong(graph.inputs[name], message, f"pass {slots.value}: which row is whose"))
         if found:
             raise ChunkwiseError(*found)
+
+
+def check_rows(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> None:
+    """Counts and ends of rows keep their laws: none below 0, none before the one that it follows. Only of numbers on
+    the host: nothing waits for a device."""
+    for name, x in tensors.items():
+        value = graph.inputs[name]
+        if x is None or value.dtype != "int" or x.device.type != "cpu" or not has_memory(x):
+            continue
+        for law in value.laws:
+            wrong_at = violations(law, x, value.axes, 1).nonzero() if law.kind in COUNTED else ()
+            if len(wrong_at):
+                at = wrong_at[0].tolist()
+                message = f"has {x[tuple(at)].item()} at {at}, and its law is {law.text}"
+                raise ChunkwiseError(wrong(value, message, law.words))
+
+
+COUNTED = ("row_count", "row_ends")
+"""Laws of whole numbers where every number counts: of rows that are named, one that is not read may be any."""
 
 
 def place_errors(graph: Graph, name: str, x: torch.Tensor) -> list[Diagnostic]:
@@ -61,8 +83,10 @@ def shared_memory(graph: Graph, name: str, tensors: Mapping[str, torch.Tensor | 
 
 def end_of(x: torch.Tensor) -> int:
     """The address after a tensor's last byte; 0 where it has none."""
-    if not x.numel():
+    if not (size := x.nbytes):
         return 0
+    if x.is_contiguous():
+        return x.data_ptr() + size
     last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride()))
     return x.data_ptr() + (last + 1) * x.element_size()
 

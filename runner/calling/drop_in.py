@@ -194,8 +194,10 @@ def host_lengths(cu_seqlens_cpu) -> tuple[int, ...] | torch.Tensor | None:
         return None
     if isinstance(cu_seqlens_cpu, torch.Tensor) and cu_seqlens_cpu.device.type != "cpu":
         fail(f"cu_seqlens_cpu is on {cu_seqlens_cpu.device}, it must be on the CPU", "pass it as cu_seqlens")
-    check_tensor(cu_seqlens_cpu, torch.device("cpu"))
-    return cu_seqlens_cpu.diff() if torch.compiler.is_compiling() else tensor_lengths(cu_seqlens_cpu)
+    check_tensor(cu_seqlens_cpu, torch.device("cpu"), "cu_seqlens_cpu")
+    if torch.compiler.is_compiling():
+        return cu_seqlens_cpu.diff()
+    return tensor_lengths(cu_seqlens_cpu, "cu_seqlens_cpu")
 
 
 def loaded(pipeline: str, chunk_size: int, given: Given, mode: str) -> Op:

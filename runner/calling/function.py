@@ -1,14 +1,11 @@
 """A pipeline as a Python function: ``op = load("gated_delta"); out = op(q=..., k=..., ...)``."""
 
-from collections import namedtuple
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 
 from ...stages._contract import HELD
-from ...stages._seqs import Seqs
 from ..backward import derive, with_gradient_stages
 from ..backward.keep import choose_recompute
 from ..diagnostics import codes
@@ -21,20 +18,23 @@ from ..loading.load_spec import read_spec
 from ..loading.pipelines import find_pipeline
 from ..loading.spec_keys import OWN
 from ..loading.variants import until, with_axes, with_given
-from ..planning.execute import execute, readable
-from ..planning.plan import Plan, make_plan, resolve_backend
-from ..planning.sequences import Packing, read_packing, seqs_of
+from ..planning.least_recent import LeastRecent
+from ..planning.plan import resolve_backend
+from ..planning.sequences import read_packing
 from ..rewriting.fusion import NONE, check_fuse, fused_graph, fusions
 from ..rewriting.recurrent import check_mode, goes_by_token, no_recurrent_form, recurrent_graph
 from ..stage_files.stage_library import find_stages
 from .autograd import differentiable, needs_autograd
+from .call import Call
 from .call_help import call_help, call_signature
 from .check_call import check_tensors, read_sizes
-from .check_states import check_state_count, check_written
-from .least_recent import LeastRecent
+from .check_states import check_rows, check_state_count, check_written
+from .graphed import graphed
 from .library_op import library_op
 from .load_arguments import check_load
 from .read_arguments import read_params, wanted_outputs
+from .result import result_type
+from .signature import signature
 from .transforms import refuse_transforms
 
 
@@ -76,8 +76,8 @@ class Op:
         self.mode, self.fuse = mode, fuse
         check_fuse(fuse, stages)
         self.whole = check_graphs(spec, stages)
-        self.result = namedtuple(f"{spec.name}_outputs", spec.outputs)
-        self.graphs, self.plans = LeastRecent(64), LeastRecent(256)
+        self.result = result_type(f"{spec.name}_outputs", tuple(spec.outputs))
+        self.graphs, self.plans, self.known = LeastRecent(64), LeastRecent(256), LeastRecent(256)
         self.library = library_op(self)
         self.__signature__ = call_signature(self.whole, self.result)
         self.__doc__ = call_help(self.whole, Op.__call__.__doc__)
@@ -124,7 +124,7 @@ class Op:
             results = differentiable(call)
         else:
             results = call.run()
-        return self.result(**{name: results.get(name) for name in self.spec.outputs})
+        return self.result._make([results.get(name) for name in self.spec.outputs])
 
     def with_axes(self, sizes: Mapping[str, int]) -> "Op":
         """The same op with other sizes for the axes that its file fixes, e.g. ``{"C": 32}``."""
@@ -141,6 +141,11 @@ class Op:
     def given(self, names: Mapping[str, str]) -> "Op":
         """The op with what some of its stages make as inputs. names: stage, of one output -> the input's name."""
         return self.of(with_given(self.spec, self.whole, names))
+
+    def graphed(self, /, *, cu_seqlens=None, seqlens=None, outputs=None, **given):
+        """This call as a CUDA graph, to be replayed at the cost of one launch: see graphed.Graphed, and
+        graphed.GraphedTraining where inputs require gradients."""
+        return graphed(self.bind(given, cu_seqlens, seqlens, outputs), self.result)
 
     def context_parallel(self, mesh=None):
         """The op on sequences that are cut across ranks: see parallel.parallel_op.ParallelOp. mesh: a DeviceMesh of one
@@ -232,7 +237,23 @@ class Op:
         return True
 
     def bind(self, given: Mapping, cu_seqlens=None, seqlens=None, outputs=None) -> "Call":
-        """One call with everything checked, before anything is launched."""
+        """One call with everything checked, before anything is launched; what was checked for another call with the
+        same signature is not looked at again."""
+        key = signature(given, cu_seqlens, seqlens, outputs)
+        known = self.known.find(key) if key is not None else None
+        if known is not None:
+            call = known.on({name: given.get(name) for name in self.spec.inputs})
+        else:
+            call = self.checked(given, cu_seqlens, seqlens, outputs)
+        check_written(call.graph, call.tensors, call.sizes)
+        if call.device.type == "cpu":
+            check_rows(call.graph, call.tensors)
+        if known is None and key is not None:
+            self.known.put(key, call.detached())
+        return call
+
+    def checked(self, given: Mapping, cu_seqlens, seqlens, outputs) -> "Call":
+        """A call as its signature allows; where its tensors lie is left to check_written."""
         tensors, params = self.split(given)
         graph, io, device, sizes = self.read(tensors)
         asked = wanted_outputs(self.spec, outputs)
@@ -241,7 +262,6 @@ class Op:
         }
         call = self.call(graph, tensors, params, sizes, cu_seqlens, seqlens, io, device, wanted)
         check_state_count(graph, tensors, call.sizes)
-        check_written(graph, tensors, call.sizes)
         return call
 
     def read(self, tensors: Mapping) -> tuple[Graph, torch.dtype, torch.device, dict[str, int]]:
@@ -281,74 +301,6 @@ class Op:
         if found or wrong:
             raise ChunkwiseError(*found, *wrong)
         return {name: given.get(name) for name in self.spec.inputs}, params
-
-
-@dataclass(frozen=True)
-class Call:
-    """One call of an op: checked tensors and numbers, and the plans that fit them. wanted: output -> value."""
-
-    op: Op
-    graph: Graph
-    tensors: Mapping[str, torch.Tensor | None]
-    params: Mapping[str, float]
-    sizes: Mapping[str, int]
-    packing: Packing | None
-    io: torch.dtype
-    device: torch.device
-    backend: str
-    wanted: Mapping[str, str]
-
-    @property
-    def mode(self) -> str:
-        """What a call without gradients runs: chunk or recurrent."""
-        by_token = any(node.replaces and not node.stage.fuses for node in self.graph.nodes.values())
-        return "recurrent" if by_token else "chunk"
-
-    @property
-    def seqs(self) -> Seqs:
-        return seqs_of(self.packing, self.sizes)
-
-    @property
-    def contiguous(self) -> dict[str, torch.Tensor | None]:
-        return {name: readable(x) if x is not None else None for name, x in self.tensors.items()}
-
-    def run(self) -> dict[str, torch.Tensor]:
-        return execute(self.forward_plan(), self.contiguous, self.params, self.seqs)
-
-    def plan(self, graph: Graph, results: Mapping[str, str], given=()) -> Plan:
-        """The plan for some results of a graph; made once per signature."""
-        key = (
-            id(graph), tuple(results.items()), tuple(self.sizes.items()), self.io, self.device,
-            self.packing is not None, self.backend,
-        )  # fmt: skip
-        make = lambda: make_plan(graph, self.sizes, self.io, self.backend, self.device, results, given)  # noqa: E731
-        return self.op.plans.get(key, make)
-
-    def forward_plan(self, joint: Graph | None = None) -> Plan:
-        """The forward pass; with a joint graph, what backward keeps too, under the values' own names."""
-        kept = {name: name for name in joint.kept} if joint else {}
-        return self.plan(joint or self.graph, {**self.wanted, **kept})
-
-    def backward_plan(self, joint: Graph) -> Plan:
-        return self.plan(joint, joint.gradients, (*joint.kept, *joint.cotangents.values()))
-
-    def trainable(self) -> list[str]:
-        """The floating-point inputs of this call that gradients can be asked for."""
-        dtypes = {name: value.dtype for name, value in self.graph.inputs.items()}
-        present = [name for name, x in self.tensors.items() if x is not None and dtypes[name] not in HELD]
-        return [name for name in present if self.op.has_gradient(name, self.graph.absent)]
-
-    def joint(self, wanted: Collection[str], cotangents: Collection[str]) -> Graph:
-        """The graph with its backward pass; under a memory budget, with what must be rebuilt to keep to it.
-
-        The choice is made for all gradients at once, so that backward finds what forward kept.
-        """
-
-        def with_rebuilt(recompute):
-            return self.op.joint_graph(self.graph.absent, frozenset(wanted), frozenset(cotangents), recompute)
-
-        rebuilt = None if self.op.memory_budget is None else self.op.recompute_choice(self)
-        return self.op.fused(with_rebuilt(rebuilt), self.sizes, self.device)
 
 
 def refuse_positional(spec) -> None:

@@ -17,7 +17,7 @@ import torch
 
 from ...stages._contract import HELD
 from ..backward import may_be_kept
-from ..graphs.graph import Graph
+from ..graphs.graph import Graph, Value
 from ..graphs.sizes import complete, shape
 from ..planning.dtypes import port_dtype
 from .autograd import refuse_create_graph, run_backward, run_forward
@@ -43,7 +43,10 @@ def library_op(op) -> "LibraryOp":
 
 class LibraryOp:
     """One registration. values: graph value of each result. sources: (output, its place in values, its rank).
-    first: source -> the first output that it is."""
+    first: source -> the first output that it is. lengths: the arguments that say how sequences are packed; their
+    values together are ``packing``."""
+
+    lengths = LENGTHS
 
     def __init__(self, name: str, op):
         self.name, self.op = name, op
@@ -52,7 +55,7 @@ class LibraryOp:
         self.trained = tuple(each for each in self.inputs if op.whole.inputs[each].dtype not in HELD)
         self.mutated = {name: op.whole.mutated[v] for name, v in op.whole.outputs.items() if v in op.whole.mutated}
         outputs = {name: value for name, value in op.whole.outputs.items() if name not in self.mutated}
-        kept = may_be_kept(op.whole) if op.memory_budget is None and not self.mutated else []
+        kept = [] if self.mutated else self.may_be_kept()
         self.values = tuple(dict.fromkeys([*outputs.values(), *kept]))
         self.first = {source: next(o for o in outputs if outputs[o] == source) for source in outputs.values()}
         self.sources = tuple(
@@ -68,7 +71,7 @@ class LibraryOp:
         tensors = [f"{self.argument(name)} {name}" for name in self.inputs]
         params = [f"float? {name}" for name in self.params]
         rest = ["str[] _outputs", "str[] _gradients"]
-        return f"({', '.join([*tensors, *params, *LENGTHS, *rest])}) -> {returns(len(self.values))}"
+        return f"({', '.join([*tensors, *params, *self.lengths, *rest])}) -> {returns(len(self.values))}"
 
     def argument(self, name: str) -> str:
         """An input's type in the schema; the mark says that the op writes over it."""
@@ -82,11 +85,18 @@ class LibraryOp:
         values = [f"Tensor? _value_{i}" for i in range(len(self.values))]
         params = [f"float? {name}" for name in self.params]
         rest = ["SymInt[] _sizes", "ScalarType _io", "str[] _absent", "str[] _gradients"]
-        arguments = ", ".join([*cotangents, *inputs, *values, *params, *LENGTHS, *rest])
+        arguments = ", ".join([*cotangents, *inputs, *values, *params, *self.lengths, *rest])
         return f"({arguments}) -> {returns(len(self.trained))}"
 
-    def traced(self, given: Mapping, cu_seqlens, seqlens, outputs) -> dict[str, torch.Tensor | None]:
-        """A call inside compiled code; the compiler reads this function, and it does little. Outputs by name."""
+    def may_be_kept(self) -> list[str]:
+        return may_be_kept(self.op.whole) if self.op.memory_budget is None else []
+
+    def described(self, name: str) -> Value:
+        return self.op.whole.values[name]
+
+    def traced(self, given: Mapping, cu_seqlens, seqlens, outputs, *rest) -> dict[str, torch.Tensor | None]:
+        """A call inside compiled code; the compiler reads this function, and it does little. Outputs by name. rest: of
+        the packing, beyond lengths."""
         self.check_names(given, outputs)
         names = [name for name, _, _ in self.sources if outputs is None or name in outputs]
         tensors = [given.get(name) for name in self.inputs]
@@ -95,7 +105,7 @@ class LibraryOp:
         gradients = []
         if torch.is_grad_enabled():
             gradients = [name for name, x in zip(self.inputs, tensors) if x is not None and x.requires_grad]
-        found = self.forward(*tensors, *params, cu_seqlens, lengths, seqlens, names, gradients)
+        found = self.forward(*tensors, *params, cu_seqlens, lengths, seqlens, *rest, names, gradients)
         found = found if len(self.values) > 1 else (found,)
         there = {name: found[at] for name, at, rank in self.sources if name in names and found[at].dim() == rank}
         first = {at: name for name, at, _ in reversed(self.sources) if name in there}
@@ -120,8 +130,8 @@ class LibraryOp:
                 raise TypeError(f"error[CW604]: {self.op.spec.name} has no output {each}")
 
     def run(self, *args):
-        tensors, params, cu_seqlens, seqlens, outputs, gradients = self.read(args)
-        call = self.op.bind({**tensors, **params}, cu_seqlens, seqlens, outputs)
+        tensors, params, packing, outputs, gradients = self.read(args)
+        call = self.op.bind({**tensors, **params}, *lengths_of(packing), outputs)
         joint = self.joint(call.graph, gradients, outputs)
         _, results = run_forward(call, joint)
         found = {value: results[name] for name, value in call.wanted.items()}
@@ -130,43 +140,51 @@ class LibraryOp:
         return packed(found[name] if name in found else self.nothing(name, like, call.io) for name in self.values)
 
     def fake(self, *args):
-        tensors, _, cu_seqlens, seqlens, outputs, gradients = self.read(args)
+        tensors, _, packing, outputs, gradients = self.read(args)
         graph, io, _, sizes = self.op.read(tensors)
-        sizes, joint = complete(graph, sizes, count(cu_seqlens, seqlens)), self.joint(graph, gradients, outputs)
+        sizes, joint = self.sizes(graph, sizes, packing), self.joint(graph, gradients, outputs)
         found = ({graph.outputs[name] for name in outputs} | set(joint.kept)) - set(graph.mutated)
         like = next(x for x in tensors.values() if x is not None)
         return packed(
-            like.new_empty(shape(graph.values[name].axes, sizes), dtype=port_dtype(graph.values[name].dtype, io))
+            like.new_empty(shape(joint.values[name].axes, sizes), dtype=port_dtype(joint.values[name].dtype, io))
             if name in found
             else self.nothing(name, like, io)
             for name in self.values
         )
 
+    def sizes(self, graph: Graph, sizes: Mapping[str, int], packing) -> dict[str, int]:
+        """Of every axis of a value, by those of the inputs."""
+        return complete(graph, sizes, count(packing))
+
     def nothing(self, name: str, like: torch.Tensor, io: torch.dtype) -> torch.Tensor:
         """What stands for a value that is not there: empty, of a rank that the value never has."""
-        value = self.op.whole.values[name]
+        value = self.described(name)
         return like.new_empty((0,) * (len(value.axes) + 1), dtype=port_dtype(value.dtype, io))
 
     def read(self, args) -> tuple:
-        """(tensors, params, cu_seqlens, seqlens, outputs, gradients) of the forward op's arguments."""
+        """(tensors, params, packing, outputs, gradients) of the forward op's arguments."""
         n = len(self.inputs)
-        tensors, params = dict(zip(self.inputs, args)), dict(zip(self.params, args[n:]))
-        cu_seqlens, lengths, seqlens, *rest = args[n + len(self.params) :]
-        return tensors, params, cu_seqlens, seqlens if lengths is None else lengths, *rest
+        return dict(zip(self.inputs, args)), *self.read_rest(args[n:])
 
-    def joint(self, graph: Graph, gradients, outputs) -> Graph:
-        """Which stages a memory budget would have rebuilt depends on sizes, and those are symbols here: all of them."""
+    def read_rest(self, args) -> tuple:
+        """(params, packing, what comes after) of arguments from the params on."""
+        n, m = len(self.params), len(self.lengths)
+        return dict(zip(self.params, args)), args[n : n + m], *args[n + m :]
+
+    def joint(self, graph: Graph, gradients, outputs, view=None) -> Graph:
+        """Which stages a memory budget would have rebuilt depends on sizes, and those are symbols here: all of them.
+        view: whose graphs they are, the op's own if None."""
         if self.mutated:
             return graph
         if self.op.mode == "recurrent" and not gradients:
             return self.op.in_mode(graph, 0)
         there = [name for name in outputs if graph.outputs[name]]
         rebuilt = None if self.op.memory_budget is None else frozenset(self.op.whole.nodes)
-        return self.op.joint_graph(graph.absent, frozenset(gradients), frozenset(there), rebuilt)
+        return (view or self.op).joint_graph(graph.absent, frozenset(gradients), frozenset(there), rebuilt)
 
     def keep(self, ctx, inputs, output) -> None:
         """What autograd keeps of a forward call: the arguments of the backward op."""
-        tensors, params, cu_seqlens, seqlens, outputs, gradients = self.read(inputs)
+        tensors, params, packing, outputs, gradients = self.read(inputs)
         graph, io, _, sizes = self.op.read(tensors)
         joint = self.joint(graph, gradients, outputs)
         results = output if isinstance(output, tuple) else (output,)
@@ -176,10 +194,9 @@ class LibraryOp:
         ctx.save_for_backward(
             *(x if name in joint.read_later else None for name, x in tensors.items()),
             *(x if name in joint.kept else None for name, x in zip(self.values, results)),
-            cu_seqlens,
-            seqlens if isinstance(seqlens, torch.Tensor) else None,
+            *packing[:2],
         )
-        ctx.seqlens = None if isinstance(seqlens, torch.Tensor) else seqlens
+        ctx.packing = packing[2:]
         ctx.numbers, ctx.io, ctx.absent = list(params.values()), io, sorted(graph.absent)
         ctx.sizes = [sizes[axis] for axis in axes_of(graph)]
 
@@ -188,43 +205,40 @@ class LibraryOp:
         incoming = cotangents[: len(self.first)]
         needed = [name for name, needs in zip(self.inputs, ctx.needs_input_grad) if needs]
         *saved, cu_seqlens, lengths = ctx.saved_tensors
-        found = self.backward(
-            *incoming, *saved, *ctx.numbers, cu_seqlens, lengths, ctx.seqlens, ctx.sizes, ctx.io, ctx.absent, needed
-        )
+        packing = (cu_seqlens, lengths, *ctx.packing)
+        found = self.backward(*incoming, *saved, *ctx.numbers, *packing, ctx.sizes, ctx.io, ctx.absent, needed)
         graph = self.op.graph(frozenset(ctx.absent))
         joint = self.joint(graph, needed, self.flowing(incoming))
         found = dict(zip(self.trained, found if isinstance(found, tuple) else (found,)))
         gradients = [found[name] if name in joint.gradients else None for name in self.inputs]
-        return *gradients, *(None for _ in range(len(self.params) + len(LENGTHS) + 2))
+        return *gradients, *(None for _ in range(len(self.params) + len(self.lengths) + 2))
 
     def flowing(self, cotangents) -> list[str]:
         """Outputs that a gradient comes in by."""
         return [name for name, d in zip(self.first.values(), cotangents) if d is not None]
 
     def read_backward(self, args) -> tuple:
-        """(cotangents by output, tensors kept by value, the other arguments) of the backward op's arguments."""
+        """(cotangents by output, tensors kept by value, params, packing, the others) of the backward op's arguments."""
         outputs, names = tuple(self.first.values()), (*self.inputs, *self.values)
         n = len(outputs) + len(names)
         cotangents = {name: d for name, d in zip(outputs, args) if d is not None}
         kept = {name: x for name, x in zip(names, args[len(outputs) : n]) if x is not None}
-        params = dict(zip(self.params, args[n:]))
-        cu_seqlens, lengths, seqlens, *rest = args[n + len(self.params) :]
-        return cotangents, kept, params, cu_seqlens, seqlens if lengths is None else lengths, *rest
+        return cotangents, kept, *self.read_rest(args[n:])
 
     def run_backward(self, *args):
-        cotangents, kept, params, cu_seqlens, seqlens, lengths, io, absent, gradients = self.read_backward(args)
+        cotangents, kept, params, packing, sizes, io, absent, gradients = self.read_backward(args)
         graph, like = self.op.graph(frozenset(absent)), next(iter(cotangents.values()))
-        sizes, nothing = dict(zip(axes_of(graph), lengths)), dict.fromkeys(self.inputs)
-        call = self.op.call(graph, nothing, params, sizes, cu_seqlens, seqlens, io, like.device, {})
+        sizes, nothing = dict(zip(axes_of(graph), sizes)), dict.fromkeys(self.inputs)
+        call = self.op.call(graph, nothing, params, sizes, *lengths_of(packing), io, like.device, {})
         found = run_backward(call, self.joint(graph, gradients, cotangents), kept, cotangents)
         return packed(
             found[name] if found.get(name) is not None else self.nothing(name, like, io) for name in self.trained
         )
 
     def fake_backward(self, *args):
-        cotangents, _, _, cu_seqlens, seqlens, lengths, io, absent, gradients = self.read_backward(args)
+        cotangents, _, _, packing, sizes, io, absent, gradients = self.read_backward(args)
         graph = self.op.graph(frozenset(absent))
-        sizes = complete(graph, dict(zip(axes_of(graph), lengths)), count(cu_seqlens, seqlens))
+        sizes = complete(graph, dict(zip(axes_of(graph), sizes)), count(packing))
         joint, like = self.joint(graph, gradients, cotangents), next(iter(cotangents.values()))
         return packed(
             like.new_empty(shape(graph.inputs[name].axes, sizes), dtype=port_dtype(graph.inputs[name].dtype, io))
@@ -252,8 +266,15 @@ def packed(tensors):
     return tensors if len(tensors) > 1 else tensors[0]
 
 
-def count(cu_seqlens: torch.Tensor | None, seqlens) -> int | None:
+def lengths_of(packing) -> tuple:
+    """(cu_seqlens, seqlens) of the arguments LENGTHS."""
+    cu_seqlens, lengths, seqlens, *_ = packing
+    return cu_seqlens, seqlens if lengths is None else lengths
+
+
+def count(packing) -> int | None:
     """The number of packed sequences; None for a plain batch."""
+    cu_seqlens, seqlens = lengths_of(packing)
     if seqlens is not None:
         return seqlens.shape[0] if isinstance(seqlens, torch.Tensor) else len(seqlens)
     return None if cu_seqlens is None else cu_seqlens.shape[0] - 1

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from numbers import Integral
 
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
@@ -13,6 +14,8 @@ def check_load(pipeline, backend, stages, memory_budget) -> None:
     found = []
     if not is_path(pipeline):
         found.append(refused(f"a pipeline is a name or a path, not {kind(pipeline)}", 'load("gated_delta")'))
+    elif not os.fspath(pipeline):
+        found.append(refused("the name of the pipeline is empty", 'load("gated_delta")'))
     if is_path(stages):
         found.append(refused(f"stages is a list of folders, not {kind(stages)}", f"stages=[{str(stages)!r}]"))
     elif not isinstance(stages, Iterable) or not all(map(is_path, stages)):
@@ -34,7 +37,7 @@ def is_path(x) -> bool:
 
 
 def is_count(x) -> bool:
-    return isinstance(x, int) and not isinstance(x, bool) and x >= 0
+    return isinstance(x, Integral) and not isinstance(x, bool) and x >= 0
 
 
 def kind(x) -> str:

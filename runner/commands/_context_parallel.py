@@ -12,7 +12,8 @@ from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..drawing.save_graph import save_svg
 from ..graphs.flops import require_flops
 from ..graphs.sizes import complete
-from ..parallel.cut import even_rows
+from ..parallel.cut import ROWS, even_rows, row_axis, tokens_of
+from ..parallel.lost_rank import meeting
 from ..parallel.parallel_op import ParallelOp
 from ..parallel.rank_clock import RankClock
 from ..parallel.split_graph import cut_errors
@@ -21,12 +22,19 @@ from ..reporting.outcome import Outcome, Progress, document_text
 from ..reporting.report_run import RunReport, document, run_lines, run_table
 from ..reporting.timing import Timings, time_call
 from ..reporting.write_file import write_file
+from ..rewriting.fusion import NONE
 from ..verification.generate import make_inputs
 from ..verification.result import Verification
 from ..verification.small_case import small_case
-from ._options import fixed_axes, input_sizes, out_folder, read_axes, read_budget, read_seqlens, workload
+from ._options import fixed_axes, input_sizes, out_folder, read_axes, read_budget, read_params, read_seqlens, workload
 from ._subject import pick_device, pick_dtype
 from .run import not_timed
+
+OWN_ROWS, BY_ONE = "each rank makes its own rows", "what is cut runs its stages one by one"
+WHY = {
+    "inputs": OWN_ROWS, "probe": OWN_ROWS, "until": OWN_ROWS, "fuse": BY_ONE,
+    "proton": "a profile is of one process",
+}  # fmt: skip
 
 
 def run_ranks(args) -> Outcome:
@@ -45,9 +53,9 @@ def run_ranks(args) -> Outcome:
 
 def cut_op(args):
     """The op of the command line, if it can be cut at all."""
-    for option, given in (("--inputs", args.inputs), ("--probe", args.probe), ("--until", args.until)):
-        if given:
-            message = f"{option} is not there with --context-parallel: each rank makes its own rows"
+    for option in ("inputs", "probe", "until", "fuse", "proton"):
+        if getattr(args, option) not in (None, False, NONE):
+            message = f"--{option} is not there with --context-parallel: {WHY[option]}"
             raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="leave it out, or run one process"))
     if args.mode == "recurrent":
         message = "--mode recurrent has no context parallel form: it goes token by token"
@@ -55,6 +63,7 @@ def cut_op(args):
     budget = read_budget(args)
     op = load(args.pipeline, backend=args.backend, stages=args.stages, memory_budget=budget, mode="chunk")
     op = fixed_axes(op, read_axes(args.axes))
+    read_params(args.params, op.spec.params)
     if found := cut_errors(op.whole, op.stages):
         raise ChunkwiseError(*found)
     return op
@@ -95,14 +104,15 @@ def run_cut(args, op: ParallelOp, device: torch.device) -> Outcome:
     seqlens, asked = read_seqlens(args.seqlens), read_axes(args.axes)
     whole = input_sizes(op.op.whole, workload(args.workload, device.type), asked, seqlens)
     whole = complete(op.op.whole, whole, len(seqlens) if seqlens is not None else None)
-    call, place = bind_rows(op, whole, seqlens, io, device, args.seed)
+    params = read_params(args.params, op.op.spec.params)
+    call, place = bind_rows(op, whole, params, seqlens, io, device, args.seed)
     call.forward_plan()
     require_flops(call.graph, call.sizes)
     sizes, short = small_case(op.op.whole, whole, asked, seqlens)
     inputs = make_inputs(op.op.whole, sizes, io, device)
-    checked = verify_ranks(op, inputs, seqlens=short, backward=args.backward, progress=progress)
+    checked = verify_ranks(op, inputs, seqlens=short, params=params, backward=args.backward, progress=progress)
     if not all_ok(op, checked):
-        return not_timed(checked) if checked else Outcome({}, exit=codes.FAILED)
+        return not_timed(checked, device) if checked else Outcome({}, exit=codes.FAILED)
     timings = time_call(call, args.backward, progress, RankClock(op.ranks, device))
     if op.ranks.rank:
         return Outcome({})
@@ -110,20 +120,29 @@ def run_cut(args, op: ParallelOp, device: torch.device) -> Outcome:
     return report(args, op, RunReport(call, timings, checked, seqlens, (), (place, *notes)))
 
 
-def bind_rows(op: ParallelOp, whole, seqlens, io, device, seed: int):
+def bind_rows(op: ParallelOp, whole, params, seqlens, io, device, seed: int):
     """(a call on this rank's rows, made here, what they are in words)."""
-    rows = even_rows(whole["T"], op.ranks.size)
-    here = {**whole, "T": rows[op.ranks.rank]}
+    rows = even_rows(tokens_of(whole), op.ranks.size)
+    here = {**whole, **{axis: rows[op.ranks.rank] for axis in ROWS if axis in whole}}
     inputs = make_inputs(op.op.whole, here, io, device, seed + op.ranks.rank)
-    call, _ = op.bind(inputs, seqlens=seqlens, rows=rows if seqlens is not None else None)
-    text = f"rank 0 of {op.ranks.size}: {rows[0]} of {whole['T']} rows, over {op.ranks.transport}"
+    inputs |= whole_numbers(op, whole, io, device, seed) | params
+    call, _ = op.bind(inputs, seqlens=seqlens, rows=rows)
+    text = f"rank 0 of {op.ranks.size}: {rows[0]} of {sum(rows)} rows, over {op.ranks.transport}"
     return call, text
+
+
+def whole_numbers(op: ParallelOp, whole, io, device, seed: int) -> dict:
+    """Inputs that count rows of all ranks, and are the same on each: where documents end, say."""
+    ints = [name for name, x in op.op.whole.inputs.items() if x.dtype == "int" and row_axis(x.axes) is None]
+    made = make_inputs(op.op.whole, whole, io, device, seed) if ints else {}
+    return {name: made[name] for name in ints}
 
 
 def all_ok(op: ParallelOp, checked: Verification | None) -> bool:
     """What rank 0 found, on every rank: all go on or none."""
     said = [checked.ok if checked else True]
-    dist.broadcast_object_list(said, src=op.ranks.members[0], group=op.ranks.group)
+    with meeting("verification", op.ranks.rank, op.ranks.size):
+        dist.broadcast_object_list(said, src=op.ranks.members[0], group=op.ranks.group)
     return said[0]
 
 

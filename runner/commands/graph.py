@@ -6,6 +6,7 @@ from argparse import ArgumentTypeError
 from ..calling.function import load
 from ..drawing.draw import FORMATS, draw
 from ..graphs.sizes import complete
+from ..parallel.cut import tokens_of
 from ..parallel.exchange_stage import ranks_on_paper
 from ..parallel.split_graph import reach_of, sizes_of, split_graph
 from ..planning.dtypes import IO_DTYPES
@@ -50,7 +51,8 @@ def execute(args) -> Outcome:
     if args.ranks:
         reach = reach_of(args.ranks, args.ranks)
         graph = split_graph(graph, op.stages, ranks_on_paper(args.ranks), reach)
-        sizes |= sizes_of(reach, args.ranks, 1 if seqlens else sizes["N"]) if sizes else {}
+        lanes, rows = 1 if seqlens else sizes.get("N", 0), args.ranks * tokens_of(sizes) if sizes else 0
+        sizes |= sizes_of(op.whole, reach, args.ranks, lanes, rows) if sizes else {}
     drawing = draw(graph, args.format, sizes=sizes, io_dtype=args.dtype)
     if args.out == "-":
         return Outcome({"pipeline": graph.name, "format": drawing.format, "text": drawing.text}, [drawing.text])

@@ -10,6 +10,7 @@ from ..calling.function import load
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..parallel.cost_model import Cost, Machine, cost, factors_of
+from ..parallel.gather_graph import gathering
 from ..parallel.split_graph import cut_errors
 from ..planning.dtypes import IO_DTYPES
 from ..reporting.outcome import Outcome
@@ -80,7 +81,8 @@ def execute(args) -> Outcome:
         "machine": asdict(machine), "measured": bool(factors),
         "ranks": [{**asdict(each), "total_ms": each.total_ms, "speedup": speedup(costs[0], each)} for each in costs],
     }  # fmt: skip
-    return Outcome(document, [cost_table(op.spec.name, sizes, costs), *lines(costs, machine, bool(factors))])
+    below = lines(costs, machine, bool(factors), bool(gathering(op.whole)))
+    return Outcome(document, [cost_table(op.spec.name, sizes, costs), *below])
 
 
 def read_report(path: str, op) -> dict:
@@ -97,7 +99,7 @@ def read_report(path: str, op) -> dict:
 
 
 def speedup(one: Cost, many: Cost) -> float:
-    return one.total_ms / many.total_ms
+    return one.total_ms / many.total_ms if many.total_ms else 1.0
 
 
 def cost_table(name: str, sizes, costs: list[Cost]):
@@ -125,11 +127,13 @@ def cost_table(name: str, sizes, costs: list[Cost]):
     return table(title, dict.fromkeys(heads, "right"), rows)
 
 
-def lines(costs: list[Cost], machine: Machine, measured: bool) -> list[str]:
+def lines(costs: list[Cost], machine: Machine, measured: bool, gathers: bool) -> list[str]:
     paying = [each.ranks for each in costs if speedup(costs[0], each) >= PAYS * each.ranks]
     fastest = min(costs, key=lambda each: each.total_ms)
     basis = "the report's times of each stage" if measured else "peaks alone, which no kernel reaches: pass --report"
+    attention = ["attention by all keys: a causal mask leaves one rank half of that, the last of many all of it"]
     return [
+        *(attention if gathers else []),
         f"by {basis}; link {machine.link_gbps:g} GB/s and {machine.link_us:g} us a collective, nothing overlapped",
         f"each rank is worth {PAYS:.0%} of one alone up to {max(paying)} ranks; fastest on {fastest.ranks}",
     ]

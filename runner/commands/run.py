@@ -3,9 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ..calling.function import Call
+import torch
+
+from ..calling.call import Call
 from ..drawing.save_graph import save_svg
 from ..graphs.flops import require_flops
+from ..reporting.environment import environment
 from ..reporting.outcome import Outcome, Progress, document_text
 from ..reporting.proton import profile, refuse_without_gpu
 from ..reporting.report_run import RunReport, document, run_lines, run_table
@@ -58,7 +61,7 @@ def run_alone(args) -> Outcome:
     checked = verify_small(small, call, read_axes(args.axes), args.backward, progress)
     if not checked.ok:
         progress.done()
-        return not_timed(checked)
+        return not_timed(checked, what.device)
     timings = time_call(call, args.backward, progress)
     progress.done()
     picture, notes = save_svg(folder, call, timings)
@@ -83,6 +86,7 @@ def verify_small(what: CommandSubject, call: Call, asked: Mapping[str, int], bac
     return verify(what.op, inputs, seqlens=seqlens, params=what.params, backward=backward, progress=progress)
 
 
-def not_timed(checked: Verification) -> Outcome:
+def not_timed(checked: Verification, device: torch.device) -> Outcome:
     why = replace(checked.failure, message=f"{checked.failure.message}; nothing was timed")
-    return Outcome(verify_document(checked), [verify_table(checked)], [why], exit=1)
+    result = {**verify_document(checked), "stages": [], "environment": environment(device)}
+    return Outcome(result, [verify_table(checked)], [why], exit=1)

@@ -18,6 +18,7 @@ from ..graphs.graph import Node, Value
 from ..graphs.sizes import broken, local_sizes
 from ..graphs.unify import output_value
 from ..loading.spec import StageSpec
+from ..parallel.cut import PLACE
 from ..planning.references import run_reference
 from ..stage_files.stage_library import Stage
 from .feeding import Found, Step, in_chunks, ways_to_feed
@@ -121,9 +122,11 @@ class Search:
         return [each for each in found if each.known or each.direct]
 
     def param_choices(self, stage: Stage) -> Iterator[dict[str, str]]:
-        """Each param at its default, or at a number of the definition that differs from it."""
+        """Each param at its default, or at a number of the definition that differs from it; none of a cut."""
         choices, read = [], self.case.readings.constants
         for name, default in stage.contract.params.items():
+            if stage.gathered and name in PLACE:
+                continue
             texts = [text for text, number in self.case.numbers.items() if number != default]
             if in_chunks(stage) and self.level.direct:
                 texts = [text for text in texts if text == UNSAID or read.get(text, True)]

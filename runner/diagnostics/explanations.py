@@ -224,9 +224,10 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in sorted({
         'State the law on the input (where: "<= 0"), if it holds: --probe checks it on real tensors.',
     ),
     codes.CONSTRAINT: (
-        "A relation between sizes that a stage or the pipeline requires does not hold.",
+        "A relation between sizes that a stage or the pipeline requires does not hold, or a stage does not take the "
+        "value of a param.",
         "chunkwise check gated_delta --axes H=3,HV=4      # HV % H == 0 is required",
-        "Choose other sizes.",
+        "Choose other sizes, or another value.",
     ),
     codes.AXIS_SIZE: (
         "Nothing gives the axis a size: no tensor has it, and neither axes: nor --axes names it.",

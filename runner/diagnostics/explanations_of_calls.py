@@ -73,8 +73,9 @@ OF_CALLS = {
     ),
     codes.NOT_CUT: (
         "Context parallel cuts sequences across ranks. What crosses a cut is a scan's state, through the map that the "
-        "scan's file names by SEGMENT; a stage that holds something of each sequence and names none cannot be cut, nor "
-        "can a pipeline without a scan.",
+        "scan's file names by SEGMENT; a stage that holds something of each sequence and names none cannot be cut. "
+        "Attention needs the keys of all ranks, along the axis that its file names by GATHERED. A pipeline without "
+        "either cannot be cut.",
         "chunkwise run gla_serial --context-parallel      # the teaching form: its scan names no segment stage",
         "Cut a pipeline of the chunked form, with the stages before it outside; or write the stage that gives the map.",
     ),

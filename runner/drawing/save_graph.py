@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..calling.function import Call
+from ..calling.call import Call
 from ..planning.dtypes import name_of
 from ..reporting.timing import Timings
 from ..reporting.write_file import write_file

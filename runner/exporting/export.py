@@ -6,7 +6,7 @@ The stages stand in the order of the joint graph: forward, then what is rebuilt 
 
 import ast
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from ..calling.function import Op
@@ -160,24 +160,41 @@ def explained(form: Form, inputs: list[str]) -> list[str]:
 
 def checked(form: Form) -> list[str]:
     """Constraints and the defaults of params, on the sizes of the call."""
-    conditions = {}
+    conditions, of_params = {}, {}
     for written in form.spec.constraints:
         conditions[expression(written.value, {})] = names_of(written.value)
     for node in form.joint.nodes.values():
         axes = {axis: str(term) for axis, term in node.axes.items()}
         for text in node.stage.contract.requires:
-            used = {axes.get(name, name) for name in names_in(parse_expression(text))}
-            conditions[expression(text, axes)] = {name for name in used if not name.isdigit()}
-    lines = []
-    for condition, used in conditions.items():
-        figures = ", ".join(f"{axis} = {{{axis}}}" for axis in sorted(used))
-        message = f'f"{condition} does not hold for {figures}"' if used else f'"{condition} does not hold"'
-        lines += [f"{INDENT}if not {condition}:", f"{INDENT * 2}raise ValueError({message})"]
+            names = names_in(parse_expression(text))
+            if names.isdisjoint(node.params):
+                used = {axes.get(name, name) for name in names}
+                conditions[expression(text, axes)] = {name for name in used if not name.isdigit()}
+            elif read := set().union(*(names_of(node.params[name]) for name in names & node.params.keys())):
+                given = {name: in_brackets(value) for name, value in node.params.items()}
+                of_params[expression(text, axes | given)] = read | {axes[name] for name in names & axes.keys()}
+    lines = unless(conditions)
     for name, written in form.spec.params.items():
         lines += [f"{INDENT}if {name} is None:", f"{INDENT * 2}{name} = {expression(written.value, {})}"]
-    used = {name for each in conditions.values() for name in each}
+    used = {name for each in (*conditions.values(), *of_params.values()) for name in each}
     used |= {name for written in form.spec.params.values() for name in names_of(written.value)}
-    return [*read_axes(form, used, INDENT), *lines]
+    return [*read_axes(form, used, INDENT), *lines, *unless(of_params)]
+
+
+def unless(conditions: Mapping[str, Collection[str]]) -> list[str]:
+    """Lines that refuse what breaks a condition. conditions: each with the names in it."""
+    lines = []
+    for condition, used in conditions.items():
+        figures = ", ".join(f"{name} = {{{name}}}" for name in sorted(used))
+        message = f'f"{condition} does not hold for {figures}"' if used else f'"{condition} does not hold"'
+        lines += [f"{INDENT}if not {condition}:", f"{INDENT * 2}raise ValueError({message})"]
+    return lines
+
+
+def in_brackets(value: str | float) -> str:
+    """What a stage's param is bound to, as a part of an expression."""
+    text = expression(value, {})
+    return text if text.isidentifier() or text.isdigit() else f"({text})"
 
 
 def helpers(code: str) -> list[str]:

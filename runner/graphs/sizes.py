@@ -1,7 +1,8 @@
 """Numbers for the axes: from tensors or a workload, derived ones, and the constraints over them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from ...stages._contract import ceil_div
 from ..diagnostics import codes
@@ -62,23 +63,30 @@ def figures(text: str, names: Mapping[str, int]) -> str:
 
 
 def size_errors(graph: Graph, sizes: Mapping[str, int]) -> list[Diagnostic]:
-    """Constraints of the file and of every stage that the sizes break; those of an axis without a number wait."""
-    found = []
+    """Constraints of the file and of every stage that the sizes break; those of an axis without a number wait, and so
+    do those that speak of params: see known_parameters."""
+    found, rules = [], []
     for written in graph.spec.constraints:
         if why := broken(written.value, sizes):
             found.append(Diagnostic(codes.CONSTRAINT, f"the constraint {why}", written.mark))
-    first: dict[str, Diagnostic] = {}
     for node in graph.nodes.values():
         names = local_sizes(node, sizes)
-        for text in node.stage.contract.requires:
-            why = broken(text, names)
-            if why in first:
-                # one wrong size is one error, however many stages mind it
-                also = Note(f"{node.id} ({node.stage.name}) requires it too")
-                first[why] = replace(first[why], notes=(*first[why].notes, also))
-            elif why:
-                first[why] = requirement_error(node, text, why, names)
-    return [*found, *first.values()]
+        rules += [(node, text, names) for text in node.stage.contract.requires]
+    return [*found, *requirement_errors(rules)]
+
+
+def requirement_errors(rules: Iterable[tuple[Node, str, Mapping[str, float]]]) -> list[Diagnostic]:
+    """What stages require, and the numbers of these names break."""
+    first: dict[str, Diagnostic] = {}
+    for node, text, names in rules:
+        why = broken(text, names)
+        if why in first:
+            # one wrong number is one error, however many stages mind it
+            also = Note(f"{node.id} ({node.stage.name}) requires it too")
+            first[why] = replace(first[why], notes=(*first[why].notes, also))
+        elif why:
+            first[why] = requirement_error(node, text, why, names)
+    return list(first.values())
 
 
 def broken(text: str, names: Mapping[str, int]) -> str | None:
@@ -105,8 +113,8 @@ def requirement_error(node: Node, text: str, why: str, names: Mapping[str, int])
 def parameters(graph: Graph, sizes: Mapping[str, int], given: Mapping[str, float]) -> dict[str, float]:
     """The pipeline's params for these sizes, with a call's own values in front.
 
-    Raises ChunkwiseError with every param, of the file or bound by a stage, that has no value; and with the broken
-    constraints then, so that one run says all that these sizes break.
+    Raises ChunkwiseError with every param, of the file or bound by a stage, that has no value or one that the stage
+    does not take; and with the broken constraints then, so that one run says all that these sizes break.
     """
     values, found = known_parameters(graph, sizes, given)
     if found:
@@ -117,7 +125,8 @@ def parameters(graph: Graph, sizes: Mapping[str, int], given: Mapping[str, float
 def known_parameters(
     graph: Graph, sizes: Mapping[str, int], given: Mapping[str, float]
 ) -> tuple[dict[str, float], list[Diagnostic]]:
-    """The params whose axes all have numbers, and an error for each that has no value then."""
+    """The params whose axes all have numbers, an error for each that has no value then, and one for each value that a
+    stage does not take."""
     values, found = {}, []
     for name, written in graph.spec.params.items():
         value = written.value if given.get(name) is None else given[name]
@@ -126,15 +135,25 @@ def known_parameters(
                 values[name] = number(f"the param {name}", value, known, written.mark)
         except ChunkwiseError as error:
             found += error.diagnostics
-    names = {**sizes, **values}
+    names, rules = {**sizes, **values}, []
     for node in graph.nodes.values():
+        its = {}
         for name, value in node.params.items():
             try:
                 if is_known(value, names):
-                    number(f"{node.id}.{name}", value, names, node.mark)
+                    its[name] = number(f"{node.id}.{name}", value, names, node.mark)
             except ChunkwiseError as error:
                 found += error.diagnostics
-    return values, found
+        if of_params := [text for text in node.stage.contract.requires if not named(text).isdisjoint(its)]:
+            its |= local_sizes(node, sizes)
+            rules += [(node, text, its) for text in of_params]
+    return values, found + requirement_errors(rules)
+
+
+@lru_cache(maxsize=1024)
+def named(text: str) -> frozenset[str]:
+    """The names in an expression."""
+    return names_in(parse_expression(text))
 
 
 def is_known(value: str | int | float, names: Mapping[str, float]) -> bool:

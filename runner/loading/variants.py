@@ -1,7 +1,9 @@
 """A spec with something changed from outside the file: fixed axes, an earlier end, or a later beginning."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from numbers import Integral
 
 import networkx as nx
 
@@ -13,7 +15,7 @@ from ..graphs.graph import Graph, Value
 from ..graphs.wire import dependencies, did_you_mean, written_stages
 from .check_expressions import axis_names
 from .spec import InputSpec, OutputSpec, PipelineSpec, StageSpec, Written
-from .spec_keys import LARGEST, SIZE
+from .spec_keys import ARGUMENT, LARGEST, SIZE
 
 
 def with_axes(spec: PipelineSpec, sizes: Mapping[str, int]) -> PipelineSpec:
@@ -24,11 +26,11 @@ def with_axes(spec: PipelineSpec, sizes: Mapping[str, int]) -> PipelineSpec:
         if name not in spec.axes:
             help = did_you_mean(str(name), spec.axes) or f"those that it fixes: {', '.join(spec.axes) or 'none'}"
             raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"{spec.name} fixes no axis {name}", help=help))
-        if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= LARGEST:
+        if isinstance(size, bool) or not isinstance(size, Integral) or not 1 <= size <= LARGEST:
             message = f"{name} = {size!r:.40}: the size of an axis is {SIZE.words}"
             raise ChunkwiseError(Diagnostic(codes.BAD_AXES, message, spec.axes[name].mark))
     axes = {
-        name: replace(written, value=sizes[name], least=None) if name in sizes else written
+        name: replace(written, value=int(sizes[name]), least=None) if name in sizes else written
         for name, written in spec.axes.items()
     }
     return replace(spec, axes=axes)
@@ -36,10 +38,7 @@ def with_axes(spec: PipelineSpec, sizes: Mapping[str, int]) -> PipelineSpec:
 
 def until(spec: PipelineSpec, stages: Mapping, stage: str) -> PipelineSpec:
     """What the outputs of one stage need; the definition, which speaks of the whole op, falls away."""
-    if not isinstance(stage, str) or stage not in spec.stages or spec.stages[stage].formula:
-        written = written_stages(spec)
-        help = did_you_mean(str(stage), written) or f"its stages are {', '.join(written)}"
-        raise ChunkwiseError(Diagnostic(codes.USAGE, f"{spec.name} has no stage {stage}", help=help))
+    check_stage(spec, stage)
     used = nx.ancestors(dependencies(spec), stage) | {stage}
     kept = {name: entry for name, entry in spec.stages.items() if name in used}
     read = {edge.source for entry in kept.values() for edge in entry.edges}
@@ -53,6 +52,13 @@ def until(spec: PipelineSpec, stages: Mapping, stage: str) -> PipelineSpec:
     part = replace(part, axes=fixed_axes_of(part, stages))
     constraints = tuple(each for each in spec.constraints if names_of(each) <= axis_names(part))
     return replace(part, constraints=constraints)
+
+
+def check_stage(spec: PipelineSpec, stage) -> None:
+    if not isinstance(stage, str) or stage not in spec.stages or spec.stages[stage].formula:
+        written = written_stages(spec)
+        help = did_you_mean(str(stage), written) or f"its stages are {', '.join(written)}"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, f"{spec.name} has no stage {stage}", help=help))
 
 
 def fixed_axes_of(part: PipelineSpec, stages: Mapping) -> dict[str, Written]:
@@ -70,12 +76,43 @@ def with_given(spec: PipelineSpec, graph: Graph, names: Mapping[str, str]) -> Pi
     if not isinstance(names, Mapping):
         message = f"the inputs that stand for stages are given by name, not as {type(names).__name__}"
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help='op.given({"gate": "g"})'))
+    check_given(spec, graph, names)
     sources = {next(iter(graph.nodes[stage].outputs.values())): name for stage, name in names.items()}
     kept = {stage: reading(entry, sources) for stage, entry in spec.stages.items() if stage not in names}
     read = {edge.source for entry in kept.values() for edge in entry.edges}
     inputs = {name: each for name, each in spec.inputs.items() if name in read}
-    inputs |= {name: as_input(name, graph.values[source], spec.mark) for source, name in sources.items()}
+    inputs |= {
+        name: as_input(name, graph.values[source], spec.stages[source.partition(".")[0]].mark)
+        for source, name in sources.items()
+    }
     return replace(spec, stages=kept, inputs=inputs, params=params_of(spec, kept), definition=None)
+
+
+def check_given(spec: PipelineSpec, graph: Graph, names: Mapping[str, str]) -> None:
+    """Raises ChunkwiseError: stages that are none or that no one input can stand for, and names that are not free."""
+    found = []
+    for stage, name in names.items():
+        check_stage(spec, stage)
+        makes = list(graph.nodes[stage].outputs)
+        if len(makes) > 1:
+            message = f"{stage} makes {' and '.join(makes)}, and one input cannot stand for them"
+            found.append(Diagnostic(codes.USAGE, message, spec.stages[stage].mark))
+        if not isinstance(name, str) or not re.fullmatch(ARGUMENT.pattern, name) or name in ARGUMENT.refused:
+            message = f"{name!r:.80} cannot be the name of an input"
+            found.append(Diagnostic(codes.USAGE, message, help=ARGUMENT.help))
+    if found:
+        raise ChunkwiseError(*found)
+    kept = [entry for stage, entry in spec.stages.items() if stage not in names]
+    read = {edge.source: entry.id for entry in reversed(kept) for edge in entry.edges if edge.source in spec.inputs}
+    for at, (stage, name) in enumerate(names.items()):
+        taken = f"{read[name]} reads an input of that name" if name in read else None
+        taken = "a param has that name" if name in spec.params else taken
+        taken = "it stands for two stages" if name in list(names.values())[:at] else taken
+        if taken:
+            message = f"{name} cannot stand for {stage}: {taken}"
+            found.append(Diagnostic(codes.USAGE, message, spec.stages[stage].mark, help="choose another name"))
+    if found:
+        raise ChunkwiseError(*found)
 
 
 def reading(entry: StageSpec, sources: Mapping[str, str]) -> StageSpec:

@@ -23,14 +23,21 @@ split_graph.py).
 A scan says which stage gives its map by ``SEGMENT = "..."`` in its file. A stage that holds a state of each sequence
 and says no such thing cannot be cut, and is refused.
 
+Softmax attention needs the keys of all ranks instead: they are gathered around it, and their gradients scattered
+(gather_graph.py). Its stages say so by ``GATHERED = "Sk"``.
+
     cut.py             which rows of which sequences lie on which rank: host numbers only
-    split_graph.py     the rewrite
-    exchange_stage.py  the stage of communication, bound to a process group
+    split_graph.py     the rewrite of scans, and what cannot be cut
+    exchange_stage.py  their stage of communication, bound to a process group
+    gather_graph.py    the rewrite of attention
+    gather_stage.py    its stages of communication
+    kept.py            what a rewritten graph keeps for its backward pass
     split_op.py        an op's split graphs and their plans
     agreement.py       whether all ranks mean the same call, asked before the first launch
     lost_rank.py       a collective that fails: one readable message
     states.py          states of whole sequences <-> states of the pieces here
     parallel_op.py     the op: load(PIPE).context_parallel(mesh)
+    parallel_library_op.py   the same as torch.compile sees it
     verify_ranks.py    what all ranks make together, against the definition and one process
     rank_clock.py      a clock that runs a thing equally often on every rank
     cost_model.py      what more ranks would cost

@@ -12,9 +12,9 @@ from os.path import commonprefix
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
-from ..calling.least_recent import LeastRecent
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..planning.least_recent import LeastRecent
 from .exchange_stage import Ranks
 from .lost_rank import lost
 

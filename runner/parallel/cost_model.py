@@ -18,7 +18,9 @@ from ..graphs.graph import Graph
 from ..graphs.sizes import complete
 from ..planning.plan import Plan, Step, make_plan
 from ..reporting.timing import moved_bytes
+from .cut import ROWS, tokens_of
 from .exchange_stage import ranks_on_paper
+from .gather_graph import gathering
 from .split_graph import reach_of, sizes_of, split_graph
 
 MERGES = ("merge_segments", "merge_cotangents")
@@ -57,9 +59,9 @@ def cost(
     op: Op, sizes: Mapping[str, int], io: torch.dtype, ranks: int, machine: Machine, backward: bool, factors: Mapping
 ) -> Cost:
     """sizes: of the inputs' axes, T of all ranks together. factors: stage id -> how much longer than on paper."""
-    rows = -(-sizes["T"] // ranks)
-    here = complete(op.whole, {**sizes, "T": rows})
-    here |= sizes_of(reach_of(ranks, ranks), ranks, here["N"])
+    rows = -(-tokens_of(sizes) // ranks)
+    here = complete(op.whole, {**sizes, **{axis: rows for axis in ROWS if axis in sizes}})
+    here |= sizes_of(op.whole, reach_of(ranks, ranks), ranks, here.get("N", 0), rows * ranks)
     times = {"compute": 0.0, "link": 0.0, "merge": 0.0}
     sent = 0
     for plan in plans(op, here, io, ranks, backward):
@@ -71,7 +73,7 @@ def cost(
                 times[kind] += moved / machine.link_gbps / 1e6 + machine.link_us / 1e3
             else:
                 times[kind] += on_paper(plan, step, machine) * factor(step.node.id, factors)
-    merged = (1 + backward) * (ranks - 1) if ranks > 2 else 0
+    merged = (1 + backward) * (ranks - 1) if ranks > 2 and not gathering(op.whole) else 0
     return Cost(ranks, rows, times["compute"], times["link"], times["merge"], sent, merged)
 
 

@@ -4,9 +4,17 @@ Rank r holds rows[r] consecutive rows, in the order of the ranks. A sequence may
 many. Ranks may hold no rows at all; inside a sequence such a rank passes the state on.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+
+ROWS = ("T", "Sq", "Sk")
+"""Axes of tokens; the queries and keys of a rank are of the same ones."""
+PLACE = {"before": "_rows_before", "after": "_rows_after"}
+"""Params that say where among all rows a rank's own lie -> names that each call gives the numbers by."""
 
 
 @dataclass(frozen=True)
@@ -15,7 +23,7 @@ class Cut:
     stands where a rank has none. lengths: their rows here, None in a plain batch. begins, ends: whether the first and
     the last row of it lie here. before, after: the ranks that hold what comes before the first of them, and after the
     last, nearest rank last and first. spans: the most ranks that any sequence of the call lies on. total: sequences of
-    the whole call.
+    the whole call. rows: of each rank, where a stage needs those of all.
     """
 
     of: tuple[int, ...]
@@ -26,6 +34,7 @@ class Cut:
     after: range
     spans: int
     total: int
+    rows: tuple[int, ...] | None = None
 
     @property
     def lanes(self) -> int:
@@ -37,6 +46,12 @@ def plain_cut(batch: int, rank: int, ranks: int) -> Cut:
     """Of a plain batch: every sequence lies on every rank."""
     of, first, last = tuple(range(batch)), rank == 0, rank == ranks - 1
     return Cut(of, None, (first,) * batch, (last,) * batch, range(rank), range(rank + 1, ranks), ranks, batch)
+
+
+def rows_cut(rows: tuple[int, ...], rank: int) -> Cut:
+    """Of an op without states, whose stages need the rows of all ranks."""
+    ranks = len(rows)
+    return Cut((), None, (), (), range(rank), range(rank + 1, ranks), ranks, 0, rows)
 
 
 def packed_cut(lengths: Sequence[int], rows: Sequence[int], rank: int) -> Cut:
@@ -68,6 +83,21 @@ def ranks_of(lengths: Sequence[int], rows: Sequence[int]) -> list[range]:
         found.append(range(first, last + 1))
         start += length
     return found
+
+
+def row_axis(axes: Sequence) -> int | None:
+    """The place of the axis whose rows lie on the ranks; None where every rank has the whole."""
+    return next((place for place, axis in enumerate(axes) if axis in ROWS), None)
+
+
+def tokens_of(sizes: Mapping[str, int]) -> int:
+    """How many rows there are, by the sizes of an op's axes. Raises ChunkwiseError where queries and keys differ."""
+    found = {axis: sizes[axis] for axis in ROWS if axis in sizes}
+    if len({*found.values()}) > 1:
+        each = ", ".join(f"{axis} = {size}" for axis, size in found.items())
+        message = f"{each}: queries and keys that are cut across ranks are of the same rows"
+        raise ChunkwiseError(Diagnostic(codes.SIZE, message, help="give both the same number"))
+    return next(iter(found.values()))
 
 
 def most(held: Sequence[range]) -> int:

@@ -7,6 +7,7 @@ import torch.distributed as dist
 
 from ..reporting.clocks import Run, Timing, clock_of, summary
 from .exchange_stage import Ranks
+from .lost_rank import meeting
 
 WARMUP, RUNS = 1, 9
 
@@ -16,7 +17,7 @@ class RankClock:
     the rest as the clock of the device has it."""
 
     def __init__(self, ranks: Ranks, device: torch.device):
-        self.group, alone = ranks.group, clock_of(device)
+        self.ranks, alone = ranks, clock_of(device)
         self.timer, self.l2, self.once, self.peak_mb = alone.timer, alone.l2, alone.once, alone.peak_mb
 
     def race(self, runs: Sequence[Run], ahead: bool = False) -> list[Timing]:
@@ -25,6 +26,7 @@ class RankClock:
     def together(self, run: Run) -> Timing:
         samples = []
         for number in range(WARMUP + RUNS):
-            dist.barrier(self.group)
+            with meeting("timing", self.ranks.rank, self.ranks.size):
+                dist.barrier(self.ranks.group)
             samples.append(self.once(lambda: run(number)))  # noqa: B023
         return summary(samples[WARMUP:])

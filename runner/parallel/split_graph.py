@@ -13,7 +13,11 @@ from ..diagnostics.errors import ChunkwiseError, Diagnostic, Note
 from ..graphs.build_graph import term
 from ..graphs.graph import Graph, Node, Value
 from ..stage_files.stage_library import Stage
+from .cut import Cut
 from .exchange_stage import Ranks, exchange_stage
+from .gather_graph import gather_graph, gathered_axes, gathering, place_numbers
+from .gather_stage import Rows, rows_of_all
+from .kept import keep_what_is_read
 
 MAPS = {"map": "maps", "decay": "decays"}
 """An output of a segment stage that is its map -> the port that takes those of all ranks."""
@@ -34,22 +38,29 @@ def reach_of(spans: int, ranks: int) -> str:
     return MAPS_TOO if spans > 2 else STATES if ranks == 2 else NEXT
 
 
-def sizes_of(reach: str, ranks: int, lanes: int) -> dict[str, int]:
-    """The axes of what is exchanged: one rank's states come in, or those of all."""
-    return {"RANKS": 1 if reach == NEXT else ranks, "LANES": lanes}
+def sizes_of(graph: Graph, reach: str, ranks: int, lanes: int, rows: int) -> dict[str, int]:
+    """The axes of what is exchanged: one rank's states come in, or those of all; or the rows of all, so many."""
+    whole = {rows_of_all(axis): rows for axis in gathered_axes(graph)}
+    return whole or {"RANKS": 1 if reach == NEXT else ranks, "LANES": lanes}
 
 
-def numbers_of(reach: str, before: range, after: range) -> dict[str, int]:
+def numbers_of(reach: str, cut: Cut) -> dict[str, int]:
     """The numbers of one call: the ranks before, nearest last, and after, nearest first; the one next to this, if its
     states are all that comes in."""
+    before, after = cut.before, cut.after
+    if cut.rows:
+        return place_numbers(cut.rows, len(before))
     first, last = (0, 0) if reach == NEXT else (before.start, after.stop - 1)
     return {"_first_before": first, "_count_before": len(before), "_last_after": last, "_count_after": len(after)}
 
 
-def split_graph(graph: Graph, stages: Mapping[str, Stage], ranks: Ranks, reach: str) -> Graph:
-    """reach: what is exchanged (``reach_of``). Raises ChunkwiseError for a graph that cannot be cut."""
+def split_graph(graph: Graph, stages: Mapping[str, Stage], ranks: Ranks, reach: str, rows: Rows = None) -> Graph:
+    """reach: what is exchanged (``reach_of``). rows: of each rank, where some stage needs those of all. Raises
+    ChunkwiseError for a graph that cannot be cut."""
     if found := cut_errors(graph, stages):
         raise ChunkwiseError(*found)
+    if gathering(graph):
+        return gather_graph(graph, ranks, rows)
     split = Split(graph, stages, ranks, reach)
     for node in graph.nodes.values():
         split.add(node)
@@ -59,12 +70,32 @@ def split_graph(graph: Graph, stages: Mapping[str, Stage], ranks: Ranks, reach: 
 def cut_errors(graph: Graph, stages: Mapping[str, Stage]) -> list[Diagnostic]:
     """What stands against cutting sequences: a state that nothing says the map of; or there is no scan at all."""
     forward = [node for node in graph.nodes.values() if node.phase == "forward"]
+    if gathering(graph):
+        return [gather_error(node, axis) for axis in gathered_axes(graph) for node in forward if mixes(node, axis)]
     found = [state_error(node) for node in forward if holds_states(node) and not node.stage.segment]
     found += [error for node in forward if node.stage.segment for error in segment_errors(node, stages)]
     if not found and not any(node.stage.segment for node in forward):
-        message = f"{graph.name} has no scan whose state could cross from rank to rank"
+        message = f"{graph.name} has no scan whose state could cross from rank to rank, nor a stage that gathers rows"
         found.append(Diagnostic(codes.NOT_CUT, message, graph.spec.mark))
     return found
+
+
+def mixes(node: Node, axis: str) -> bool:
+    """Whether a stage that does not gather rows along an axis, or that holds states, makes something else of them."""
+    contract = node.stage.contract
+    reads, gives = (
+        any(node.axes.get(each) == axis for port in ports.values() for each in port.axes)
+        for ports in (contract.inputs, contract.outputs)
+    )
+    return node.stage.gathered is None and (reads and not gives or holds_states(node))
+
+
+def gather_error(node: Node, axis: str) -> Diagnostic:
+    message = (
+        f"{node.id} ({node.stage.name}) reads rows along {axis}, and does not say that it needs those of all ranks"
+    )
+    help = f'a stage names the axis of what it needs whole in its file: GATHERED = "{axis}"'
+    return Diagnostic(codes.NOT_CUT, message, node.mark, help=help)
 
 
 def holds_states(node: Node) -> bool:
@@ -160,6 +191,5 @@ class Split:
         return node
 
     def whole(self) -> Graph:
-        graph = replace(self.graph, values=self.values, nodes=self.nodes, file=self.graph.file or self.graph)
-        made = {name for node in self.nodes.values() if node.phase == "forward" for name in node.outputs.values()}
-        return replace(graph, kept=tuple(name for name in self.values if name in made & graph.read_later))
+        file = self.graph.file or self.graph
+        return keep_what_is_read(replace(self.graph, values=self.values, nodes=self.nodes, file=file))

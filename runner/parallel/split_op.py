@@ -1,17 +1,19 @@
-"""An op as the calls of a cut sequence see it (function.Call): its graphs are split, its plans are its own."""
+"""An op as the calls of a cut sequence see it (call.Call): its graphs are split, its plans are its own."""
 
-from ..calling.function import Call, Op
-from ..calling.least_recent import LeastRecent
+from ..calling.call import Call
+from ..calling.function import Op
 from ..graphs.graph import Graph
+from ..planning.least_recent import LeastRecent
 from .exchange_stage import Ranks
+from .gather_stage import Rows
 from .split_graph import split_graph
 
 
 class SplitOp:
-    """reach: as in split_graph."""
+    """reach, rows: as in split_graph."""
 
-    def __init__(self, op: Op, ranks: Ranks, reach: str):
-        self.op, self.ranks, self.reach = op, ranks, reach
+    def __init__(self, op: Op, ranks: Ranks, reach: str, rows: Rows = None):
+        self.op, self.ranks, self.reach, self.rows = op, ranks, reach, rows
         self.memory_budget = op.memory_budget
         self.graphs, self.plans = LeastRecent(64), LeastRecent(256)
 
@@ -24,7 +26,7 @@ class SplitOp:
         return self.split(key, lambda: self.op.joint_graph(*key))
 
     def split(self, key, make) -> Graph:
-        return self.graphs.get(key, lambda: split_graph(make(), self.op.stages, self.ranks, self.reach))
+        return self.graphs.get(key, lambda: split_graph(make(), self.op.stages, self.ranks, self.reach, self.rows))
 
     def fused(self, graph: Graph, sizes, device) -> Graph:
         """Itself: what is cut between its stages runs them one by one."""

@@ -15,8 +15,8 @@ from .cut import Cut
 def states_here(whole: torch.Tensor, cut: Cut, held: Sequence[bool]) -> torch.Tensor:
     """[total, ...] -> [N here, ...]. held: which sequences here this rank has the state of (cut.begins, cut.ends); of
     the others, 0."""
-    rows = torch.tensor([max(n, 0) for n in cut.of], device=whole.device)
-    mine = torch.tensor([n >= 0 and each for n, each in zip(cut.of, held)], device=whole.device)
+    rows = torch.tensor([max(n, 0) for n in cut.of], dtype=torch.long, device=whole.device)
+    mine = torch.tensor([n >= 0 and each for n, each in zip(cut.of, held)], dtype=torch.bool, device=whole.device)
     found = whole.index_select(0, rows) if len(whole) else whole.new_zeros(len(cut.of), *whole.shape[1:])
     return torch.where(mine.view(-1, *[1] * (whole.dim() - 1)), found, 0)
 

@@ -9,8 +9,9 @@ from ..calling.autograd import run_backward, run_forward
 from ..verification.generate import make_cotangents
 from ..verification.result import Verification
 from ..verification.verify import verify
-from .cut import Cut, even_rows
+from .cut import Cut, even_rows, row_axis, tokens_of
 from .exchange_stage import Ranks
+from .lost_rank import meeting
 from .parallel_op import ParallelOp
 from .states import states_here, whole_states
 
@@ -26,7 +27,7 @@ def verify_ranks(
     """
     single, ranks = op.op, op.ranks
     whole = single.bind({**inputs, **(params or {})}, seqlens=seqlens)
-    rows = rows or even_rows(whole.sizes["T"], ranks.size)
+    rows = rows or even_rows(tokens_of(whole.sizes), ranks.size)
     joint = whole.joint(whole.trainable(), whole.wanted) if backward else whole.graph
     cotangents = make_cotangents(joint, whole.sizes, whole.io, whole.device)
     named = {name: cotangents[value] for name, value in joint.cotangents.items()}
@@ -45,7 +46,7 @@ def together(op: ParallelOp, inputs: Mapping, cotangents: Mapping, seqlens, rows
     values = op.op.whole.values
     start, own = sum(rows[: op.ranks.rank]), rows[op.ranks.rank]
     here = {name: cut_rows(x, values[name].axes if name in values else (), start, own) for name, x in inputs.items()}
-    call, cut = op.bind(here, seqlens=seqlens, rows=rows if seqlens is not None else None)
+    call, cut = op.bind(here, seqlens=seqlens, rows=rows)
     results, gradients = run(call, cotangents_here(op, cotangents, cut, start, own), backward)
     results = {name: whole_states(x, cut, cut.ends) if op.is_state(name) else x for name, x in results.items()}
     axes = {name: values[op.op.whole.outputs[name]].axes for name in results}
@@ -77,19 +78,20 @@ def cotangents_here(op: ParallelOp, cotangents: Mapping, cut: Cut, start: int, o
 
 def cut_rows(x, axes: tuple, start: int, count: int):
     """The rows of one rank; what has none is the same everywhere."""
-    if not isinstance(x, torch.Tensor) or "T" not in axes:
-        return x
-    return x.narrow(axes.index("T"), start, count).contiguous()
+    place = row_axis(axes)
+    return x if place is None or not isinstance(x, torch.Tensor) else x.narrow(place, start, count).contiguous()
 
 
 def collected(found: Tensors, axes: Mapping[str, tuple], ranks: Ranks) -> Tensors:
     """The ranks' rows one after the other, the ranks' shares added, on rank 0."""
     parts: list[Tensors] = [{} for _ in range(ranks.size)]
-    dist.all_gather_object(parts, {name: x.cpu() for name, x in found.items()}, group=ranks.group)
+    with meeting("collecting what all have made", ranks.rank, ranks.size):
+        dist.all_gather_object(parts, {name: x.cpu() for name, x in found.items()}, group=ranks.group)
     if ranks.rank:
         return {}
     return {name: joined([part[name] for part in parts], axes[name]).to(x.device) for name, x in found.items()}
 
 
 def joined(parts: list[torch.Tensor], axes: tuple) -> torch.Tensor:
-    return torch.cat(parts, axes.index("T")) if "T" in axes else torch.stack(parts).sum(0)
+    place = row_axis(axes)
+    return torch.stack(parts).sum(0) if place is None else torch.cat(parts, place)

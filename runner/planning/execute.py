@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -54,26 +54,25 @@ def execute(
             values.update({name: outputs[port] for port, name in step.node.outputs.items()})
             for name in step.release:
                 values.pop(name, None)
-        results = {name: own(values[value], plan, name) for name, value in plan.results.items()}
-        clear_rest(plan, results, seqs)
-    return results
+        return results_of(plan, values, seqs)
 
 
 def readable(x: torch.Tensor) -> torch.Tensor:
     """x as kernels read memory: contiguous, without a sign that PyTorch has put off, and from where 16 bytes start
     (from anywhere else a kernel would be compiled anew)."""
-    x = x.contiguous()
+    if not x.is_contiguous():
+        x = x.contiguous()
     return x.clone() if x.is_neg() or x.storage_offset() * x.element_size() % 16 else x
 
 
-def own(x: torch.Tensor | None, plan: Plan, name: str) -> torch.Tensor | None:
-    """A result as a tensor of its own: an output or a gradient may be what came in, unchanged, or what another one is.
-    A value kept for backward, a result under its own name, is nobody's to write to."""
-    source, came_in = plan.results[name], plan.graph.values[plan.results[name]].producer is None
-    if x is None or (name == source and not came_in):
-        return x
-    first = next(other for other, each in plan.results.items() if each == source)
-    return x.clone() if came_in or name != first else x
+def results_of(plan: Plan, values: Values, seqs: Seqs) -> Values:
+    """What leaves the plan, as tensors of its own."""
+    results = {name: values[value] for name, value in plan.results.items()}
+    for name in plan.copied:
+        if results[name] is not None:
+            results[name] = results[name].clone()
+    clear_rest(plan, results, seqs)
+    return results
 
 
 def memory_error(step: Step, plan: Plan, error: RuntimeError) -> ChunkwiseError | None:
@@ -88,7 +87,10 @@ def memory_error(step: Step, plan: Plan, error: RuntimeError) -> ChunkwiseError 
 
 
 def on_device(device: torch.device):
-    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
+    """That device as the current one. Switched only where it is another, for that costs microseconds."""
+    if device.type != "cuda" or device.index == torch.cuda.current_device():
+        return nullcontext()
+    return torch.cuda.device(device)
 
 
 def as_written(device: torch.device):
@@ -119,10 +121,10 @@ def prepare(
             *outputs.values(),
             *scratch.values(),
             **{name: keywords[name] for name in keyword_names(step.launcher.launch)},
-            seqs=seqs,
+            seqs=replace(seqs, lengths=None),  # a launch that looked at them would hold for these lengths alone
             config=step.config,
         )
-    return outputs, Kernels(launches)
+    return outputs, Kernels(launches, inputs, outputs, scratch)
 
 
 def fill_by_reference(step: Step, plan: Plan, inputs: Values, keywords, seqs: Seqs, outputs: Values) -> None:
@@ -137,9 +139,13 @@ def fill_by_reference(step: Step, plan: Plan, inputs: Values, keywords, seqs: Se
 
 @dataclass(frozen=True)
 class Kernels:
-    """Runs a step's kernels in their order, any number of times; whoever looks at one alone finds it in launches."""
+    """Runs a step's kernels in their order, any number of times; whoever looks at one alone finds it in launches.
+    inputs, outputs, scratch: by port and name, the tensors that these are about."""
 
     launches: Sequence[Launch]
+    inputs: Values
+    outputs: Values
+    scratch: Values
 
     def __call__(self) -> None:
         for launch in self.launches:

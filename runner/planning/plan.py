@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -15,8 +17,11 @@ from ..graphs.graph import Graph, Node, Value
 from ..graphs.sizes import local_sizes, shape, size_errors
 from ..stage_files.own_code import configurations, refusal
 from ..stage_files.stage_source import StageSource
-from .dtypes import name_of, port_dtype
+from .dtypes import CLASSES, name_of, port_dtype
+from .least_recent import LeastRecent
 
+ABSENT_GPU: ContextVar[str | None] = ContextVar("class of a GPU that is not here", default=None)
+"""What cuda devices are taken for; launching/target.py sets it."""
 BACKENDS = ("auto", "triton", "reference", "interpret")
 
 
@@ -52,7 +57,7 @@ class Step:
 class Plan:
     """steps in running order. backend: triton, reference or interpret. io: the IO dtype.
 
-    results: result name -> the value it is. notes: what a user should know.
+    results: result name -> the value it is. notes: what a user should know. prepared: what launching/ keeps of it.
     """
 
     graph: Graph
@@ -63,12 +68,29 @@ class Plan:
     results: Mapping[str, str]
     steps: tuple[Step, ...]
     notes: tuple[str, ...]
+    prepared: LeastRecent = field(default_factory=lambda: LeastRecent(8), init=False, compare=False, repr=False)
+
+    @cached_property
+    def of_either_dtype(self) -> tuple[str, ...]:
+        """The inputs that may be int32 or int64, or int8 or fp8."""
+        there = [name for name in self.graph.inputs if name not in self.graph.absent]
+        return tuple(name for name in there if self.graph.inputs[name].dtype in CLASSES)
+
+    @cached_property
+    def copied(self) -> tuple[str, ...]:
+        """The results that are copies, because an output or a gradient may be what came in, unchanged, or what another
+        one is. A value kept for backward, a result under its own name, is nobody's to write to."""
+        came_in = {name for name, value in self.results.items() if self.graph.values[value].producer is None}
+        first = {value: name for name, value in reversed(self.results.items())}
+        return tuple(n for n, value in self.results.items() if n in came_in or n not in (value, first[value]))
 
 
 def device_class(device: torch.device) -> str:
     """sm_90 and the like for a GPU, cpu otherwise: all that a configuration may depend on."""
     if device.type != "cuda":
         return device.type
+    if absent := ABSENT_GPU.get():
+        return absent
     major, minor = torch.cuda.get_device_capability(device)
     return f"sm_{major}{minor}"
 

@@ -23,7 +23,7 @@ def run_reference(
 ) -> Tensors:
     """The reference's outputs in the compute dtype. keywords: the axes and params that it may name."""
     with dots or nullcontext():
-        cast = {name: upcast(x, compute) for name, x in inputs.items()}
+        cast = inputs if node.stage.transport else {name: upcast(x, compute) for name, x in inputs.items()}
         named = {name: keywords[name] for name in node.stage.reference_keywords}
         if node.stage.is_vjp:
             named["needs"] = frozenset(port.removeprefix("d_") for port in node.outputs)

@@ -1,6 +1,6 @@
 """Packed sequences: checked lengths, and the tables that kernels read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -68,42 +68,51 @@ def lengths_of(cu_seqlens: torch.Tensor) -> tuple[int, ...]:
 STARTS = "cu_seqlens holds 0 and then the end of each sequence: lengths 3, 5 are [0, 3, 8]"
 
 
-def check_tensor(cu_seqlens, device: torch.device) -> None:
+TENSOR = "lengths 3, 5 are torch.tensor([0, 3, 8]); an op takes them as a list too, as seqlens=[3, 5]"
+
+
+def check_tensor(cu_seqlens, device: torch.device, name: str = "cu_seqlens") -> None:
+    """Kind, shape, dtype and device. name: as the caller knows it."""
     if isinstance(cu_seqlens, torch.Tensor) and (layout := other_layout(cu_seqlens)):
-        refuse(f"cu_seqlens must be a dense tensor, it is {layout}")
+        refuse(f"{name} must be a dense tensor, it is {layout}")
     if not isinstance(cu_seqlens, torch.Tensor) or cu_seqlens.dim() != 1:
         what = f"has the shape {list(cu_seqlens.shape)}" if isinstance(cu_seqlens, torch.Tensor) else "is no tensor"
-        refuse(f"cu_seqlens must be a tensor [N + 1], it {what}", "for lengths as a list, pass seqlens=[...]")
+        refuse(f"{name} must be a tensor [N + 1], it {what}", TENSOR)
     if cu_seqlens.dtype not in (torch.int32, torch.int64):
         dtype = str(cu_seqlens.dtype).removeprefix("torch.")
-        refuse(f"cu_seqlens must be int32 or int64, it is {dtype}", "pass cu_seqlens.to(torch.int32)")
+        refuse(f"{name} must be int32 or int64, it is {dtype}", f"pass {name}.to(torch.int32)")
     if cu_seqlens.device != device:
-        refuse(f"cu_seqlens is on {cu_seqlens.device}, the tensors are on {device}", f"pass cu_seqlens.to('{device}')")
+        refuse(f"{name} is on {cu_seqlens.device}, the tensors are on {device}", f"pass {name}.to('{device}')")
 
 
 def check_agreement(cu_seqlens: torch.Tensor, lengths: tuple[int, ...]) -> None:
     """cu_seqlens against host lengths: how many always, the values where that waits for no device."""
     if cu_seqlens.shape[0] != len(lengths) + 1:
-        refuse(f"cu_seqlens has {cu_seqlens.shape[0] - 1} sequences, seqlens has {len(lengths)}")
+        refuse(f"cu_seqlens has {cu_seqlens.shape[0] - 1} sequences, the lengths on the host have {len(lengths)}")
     ends = [0, *accumulate(lengths)]
     if cu_seqlens.device.type == "cpu" and cu_seqlens.tolist() != ends:
-        refuse(f"cu_seqlens is {cu_seqlens.tolist()}, and the lengths in seqlens make it {ends}")
+        refuse(f"cu_seqlens is {cu_seqlens.tolist()}, and the lengths on the host make it {ends}")
 
 
-def host_lengths(seqlens) -> tuple[int, ...]:
+def host_lengths(seqlens, name: str = "seqlens", of: str = "sequence") -> tuple[int, ...]:
+    """Whole numbers as a caller gives them, under an argument's name. of: what each is the length of."""
+    listed = f"pass the lengths, as in {name}=[100, 0, 28]"
     if isinstance(seqlens, torch.Tensor):
         if seqlens.device.type != "cpu":
-            refuse(f"seqlens is on {seqlens.device}, it must be on the host", "pass cu_seqlens alone, or a list")
+            refuse(f"{name} is on {seqlens.device}, it must be on the host", "pass cu_seqlens alone, or a list")
         if layout := other_layout(seqlens):
-            refuse(f"seqlens must be a dense tensor, it is {layout}")
+            refuse(f"{name} must be a dense tensor, it is {layout}")
         seqlens = seqlens.tolist()
+    if isinstance(seqlens, Set | Mapping | bytes | bytearray):
+        kind = type(seqlens).__name__
+        refuse(f"{name} must be whole numbers in the order of the {of}s, it is a {kind}", listed)
     try:
         lengths = tuple(whole(length) for length in seqlens)
     except TypeError:
-        refuse(f"seqlens must be whole numbers, it is {seqlens!r:.80}", "pass the lengths, as in seqlens=[100, 0, 28]")
+        refuse(f"{name} must be whole numbers, it is {seqlens!r:.80}", listed)
     for at, length in enumerate(lengths):
         if length < 0:
-            refuse(f"seqlens gives sequence {at} the length {length}")
+            refuse(f"{name} gives {of} {at} the length {length}")
     return lengths
 
 
@@ -114,15 +123,16 @@ def whole(length) -> int:
     return index(length)
 
 
-def tensor_lengths(cu_seqlens: torch.Tensor) -> tuple[int, ...]:
+def tensor_lengths(cu_seqlens: torch.Tensor, name: str = "cu_seqlens") -> tuple[int, ...]:
+    """The lengths that checked starts and ends say. name: as the caller knows them."""
     if is_captured(cu_seqlens.device):
         refuse("cu_seqlens cannot be checked while a CUDA graph is captured", "pass the lengths too: seqlens=[...]")
     ends = cu_seqlens.tolist()
     if ends and ends[0] != 0:
-        refuse(f"cu_seqlens must start at 0, it starts at {ends[0]}", STARTS)
+        refuse(f"{name} must start at 0, it starts at {ends[0]}", STARTS)
     for at, (start, end) in enumerate(zip(ends, ends[1:])):
         if end < start:
-            message = f"cu_seqlens must not decrease: sequence {at} would go from {start} to {end}"
+            message = f"{name} must not decrease: sequence {at} would go from {start} to {end}"
             refuse(message, STARTS)
     return tuple(end - start for start, end in zip(ends, ends[1:]))
 
@@ -178,11 +188,14 @@ def to_device(x: torch.Tensor, device: torch.device) -> torch.Tensor:
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
+plain_seqs = lru_cache(maxsize=256)(Seqs)
+
+
 def seqs_of(packing: Packing | None, sizes) -> Seqs:
     """What launchers see. A pipeline without chunks has C = 1 and no use for the tables."""
     T, C, N = sizes.get("T", 1), sizes.get("C", 1), sizes.get("N", 1)
     NT = sizes.get("NT", T)
     if packing is None:
-        return Seqs(N, T, C, NT)
+        return plain_seqs(N, T, C, NT)
     cu_seqlens, table, offsets = device_tables(packing.lengths, NT, C, packing.device)
     return Seqs(N, T, C, NT, cu_seqlens, table, offsets, packing.lengths)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from ..calling.function import Call
+from ..calling.call import Call
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.flops import flops
@@ -34,7 +34,7 @@ def profile(call: Call, backward: bool, folder: Path) -> Path:
     plans, run_all = passes(call, backward)
     run_all(run_step)
     torch.cuda.synchronize(call.device)
-    session = proton.start(str(folder / "proton"))
+    session = started(str(folder / "proton"))
     try:
         for _ in range(RUNS):
             with proton.scope(call.graph.name):
@@ -43,6 +43,18 @@ def profile(call: Call, backward: bool, folder: Path) -> Path:
     finally:
         proton.finalize(session)
     return folder / "proton.hatchet"
+
+
+def started(file: str) -> int:
+    """A session; the driver takes one listener a process, and may have another one."""
+    import triton.profiler as proton
+
+    try:
+        return proton.start(file)
+    except RuntimeError as error:
+        message = f"Proton cannot listen to the GPU: {error}"
+        help = "a process has one profiler: run without others (torch.profiler, nsys, ncu) in or around it"
+        raise ChunkwiseError(Diagnostic(codes.BACKEND, message, help=help)) from None
 
 
 def scopes(plan: Plan) -> Observer:

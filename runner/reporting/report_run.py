@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..backward.keep import kept_bytes
-from ..calling.function import Call
+from ..calling.call import Call
 from ..planning.dtypes import name_of
 from ..planning.plan import buffer_of, bytes_of
 from ..verification.report_verify import document as verify_document
@@ -106,7 +106,7 @@ def run_lines(report: RunReport) -> list[str]:
     checked = report.verification
     sizes = ", ".join(f"{axis}={size}" for axis, size in checked.sizes.items())
     sizes += f", packed {','.join(map(str, checked.lengths))}" if checked.lengths else ""
-    rounded = [row for row in checked.rows if row.verdict.budget]  # whole numbers have none to use up
+    rounded = [row for row in checked.rows if row.verdict.budget]  # whole numbers have none, and are exact
     worst = max(rounded, key=lambda row: row.verdict.rel_l2_err / row.verdict.budget)
     whose = worst.backend if worst.id == "file" else worst.id
     lines.append(

@@ -29,6 +29,9 @@ def fusions(fuse: str, stages: Mapping[str, Stage], device: torch.device) -> lis
 def check_fuse(fuse: str, stages: Mapping[str, Stage]) -> dict[str, Stage]:
     """The stages that can stand for others, by name; raises ChunkwiseError where one is named that cannot."""
     able = {name: stage for name, stage in stages.items() if stage.fuses}
+    if not isinstance(fuse, str):
+        message = f"fuse is a text, not a {type(fuse).__name__}"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=f'fuse="none", "auto" or "{",".join(able)}"'))
     for name in fuse.split(",") if fuse not in (NONE, AUTO) else ():
         if name not in able:
             message, help = f"{name} stands for no other stages", f"fusions are none, auto, {', '.join(able)}"

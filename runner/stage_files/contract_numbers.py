@@ -17,7 +17,7 @@ def number_errors(name: str, contract: Contract, module: ModuleType, source: Sta
     errors = list_errors(name, contract, source)
     if not errors:
         for text, where in zip(contract.requires, source.contract_texts("requires", contract.requires)):
-            errors += text_errors(f"{name}: requires", text, axes, where, condition=True)
+            errors += text_errors(f"{name}: requires", text, {*axes, *contract.params}, where, condition=True)
     for text, where in zip([contract.flops], source.contract_texts("flops", [contract.flops])):
         errors += text_errors(f"{name}: flops", text, axes, where, condition=False)
     for param, default in contract.params.items():

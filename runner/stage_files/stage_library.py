@@ -15,7 +15,7 @@ import sys
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from traceback import walk_tb
@@ -41,7 +41,8 @@ class Stage:
     fuses: whether it does so chunk by chunk, in any call (FUSES), rather than token by token in short ones (REPLACES).
     faster_on: the classes of device on which it was timed faster than what it stands for.
     segment: the stage that says what a piece of a sequence does to the state (runner/parallel); None where a sequence
-    cannot be cut. transport: the back end of the process group that a stage of communication sends over, or "".
+    cannot be cut. gathered: the axis along which each rank needs the rows of all; None where its own are enough.
+    transport: the back end of the process group that a stage of communication sends over, or "".
     """
 
     name: str
@@ -58,6 +59,7 @@ class Stage:
     fuses: bool = False
     faster_on: tuple[str, ...] = ()
     segment: str | None = None
+    gathered: str | None = None
     transport: str = ""
 
     @cached_property
@@ -89,6 +91,7 @@ class Stage:
         return keyword_names(self.reference)
 
 
+@lru_cache(maxsize=1024)
 def keyword_names(function: Callable) -> tuple[str, ...]:
     """A function's keyword-only parameters, less those that the runner always passes."""
     parameters = inspect.signature(function).parameters.values()
@@ -204,6 +207,7 @@ def stage_of(module: types.ModuleType, file: Path) -> tuple[Stage | None, list[D
         fuses=hasattr(module, "FUSES"),
         faster_on=getattr(module, "FASTER_ON", ()),
         segment=getattr(module, "SEGMENT", None),
+        gathered=getattr(module, "GATHERED", None),
     )
     return stage, []
 

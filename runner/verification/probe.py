@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..calling.function import Call
+from ..calling.call import Call
 from ..diagnostics import codes
 from ..diagnostics.errors import Diagnostic, Note
 from ..graphs.graph import Value

@@ -13,7 +13,7 @@ import torch
 from ...stages._contract import HELD
 from ...stages._seqs import Seqs
 from ..backward.vjp_stage import vjp_stage
-from ..calling.function import Call
+from ..calling.call import Call
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Graph, Node
@@ -228,7 +228,8 @@ def unshared(graph: Graph, tensors: Mapping[str, torch.Tensor | None]) -> dict[s
 
 
 def same_bits(x: torch.Tensor, y: torch.Tensor) -> bool:
-    return torch.equal(x.reshape(-1).view(torch.uint8), y.reshape(-1).view(torch.uint8))
+    whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[x.dtype.itemsize]
+    return torch.equal(x.view(whole), y.view(whole))
 
 
 def written_input(step: Step, port: str) -> Diagnostic:

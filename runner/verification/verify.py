@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import torch
 
-from ..calling.function import Call, Op
+from ..calling.call import Call
+from ..calling.function import Op
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Graph

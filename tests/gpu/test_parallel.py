@@ -8,21 +8,24 @@ from chunkwise.runner import load
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.parallel.verify_ranks import verify_ranks
 from chunkwise.runner.verification.generate import make_inputs
+from chunkwise.runner.workloads import other_axes
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs"),
 ]
 PIPELINES = ["gated_delta", "delta_rule", "simple_gla", "retention", "lightning", "gla", "kda", "mamba2"]
+ATTENTION = ["flash", "flash_varlen"]
 SIZES = dict(B=1, H=2, HV=4, K=64, V=64)
 
 
 def verified(rank, size):
     found = {}
-    for name in PIPELINES:
+    for name in (*PIPELINES, *ATTENTION):
         op = load(name)
-        for lengths, T in ((None, 300), ((37, 251, 140), 428)):
-            sizes = complete(op.whole, {**SIZES, "T": T}, lengths and len(lengths))
+        for lengths, T in ((None, 300), ((37, 251, 140), 428)) if "T" in op.whole.axis_names else ((None, 301),):
+            sizes = {**SIZES, "T": T}
+            sizes = complete(op.whole, sizes | other_axes(sizes), lengths and len(lengths))
             inputs = make_inputs(op.whole, sizes, torch.bfloat16, f"cuda:{rank}")
             checked = verify_ranks(op.context_parallel(), inputs, seqlens=lengths, backward=True)
             if checked:
@@ -33,4 +36,5 @@ def verified(rank, size):
 def test_two_gpus():
     found = on_ranks(2, verified, transport="nccl")[0]
     assert isinstance(found, dict), found
-    assert len(found) == 2 * len(PIPELINES) and {each: wrong for each, wrong in found.items() if wrong} == {}
+    assert len(found) == 2 * len(PIPELINES) + len(ATTENTION)
+    assert {each: wrong for each, wrong in found.items() if wrong} == {}

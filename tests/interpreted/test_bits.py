@@ -6,7 +6,7 @@ from support.ops import inputs, op, same_bits
 
 SIZES = dict(T=19, H=1, HV=1, K=16, V=12)
 STEPS = ["gla_step", "lightning_step", "kda_step", "mamba2_step", "gla_serial"]
-BATCHED = ["gated_delta", "simple_gla", "retention", "mamba2", *STEPS]
+BATCHED = ["gated_delta", "simple_gla", "retention", "gla", "kda_core", "mamba2", *STEPS]
 
 
 def batched(kernel, given):

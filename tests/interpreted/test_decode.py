@@ -4,7 +4,10 @@ from dataclasses import replace
 
 import pytest
 import torch
+from support.guarded import Guarded
 from support.ops import DECODE, PIPELINES, check, inputs, op, same_bits
+
+from chunkwise.runner.planning.execute import execute
 
 
 @pytest.mark.parametrize("how", [dict(B=2, T=2), dict(seqlens=(2, 0, 1))], ids=["plain", "packed"])
@@ -18,6 +21,20 @@ def test_slots(name, how):
 def test_recurrent(name):
     kernel = op(name, backend="interpret", mode="recurrent")
     check(kernel, inputs(kernel, B=1, T=3, H=1, HV=2, K=20, V=18))
+
+
+@pytest.mark.parametrize("name", DECODE)
+def test_e1_nan_beside_every_tensor(name):
+    """The states in their slots too."""
+    kernel, guarded = op(name, backend="interpret"), Guarded()
+    given = inputs(kernel, B=2, T=2, H=1, HV=2, K=20, V=18, SLOTS=4)
+    held = {each: guarded.holding(x) if x.is_floating_point() else x for each, x in given.items()}
+    call = kernel.bind(held)
+    found = execute(call.forward_plan(), call.contiguous, call.params, call.seqs, make=guarded)
+    assert guarded.unhurt()
+    plain = kernel(**given)
+    assert same_bits(found["o"], plain.o) and same_bits(held["state"], plain.new_state)
+    assert plain.o.isfinite().all() and plain.new_state.isfinite().all()
 
 
 LITTLE = dict(B=3, T=3, H=1, HV=1, K=20, V=18, SLOTS=5)

@@ -41,7 +41,7 @@ def test_x1_batches_of_1_4_and_8(name):
             assert same_bits(x[:1], results[1][each]), each
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "kda"])
 def test_x4_other_samples_change(name):
     kernel, names = op(name, 16, "interpret"), batched(op(name, 16, "interpret"))
     given, others = inputs(kernel, B=2, **SIZES), inputs(kernel, B=2, seed=1, **SIZES)
@@ -54,7 +54,7 @@ def test_x4_other_samples_change(name):
         assert not torch.equal(one[each][1:], two[each][1:]), each
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "kda"])
 def test_v4_rows_past_the_end(name):
     """Whatever they and their output gradients hold, every gradient keeps its bits, and theirs is 0."""
     kernel, lengths, tokens = op(name, 16, "interpret"), (17, 0, 2), 19

@@ -8,9 +8,12 @@ from support.ops import OPS, check, inputs, op, refusal
 from chunkwise.runner.diagnostics import codes
 from chunkwise.runner.planning.execute import execute
 
+WIDTHS = [(48, 60, None), (100, 48, (0, 17, 1)), (8, 3, (0, 17, 1))]
+GUARDED = [(name, *widths) for name in ("simple_gla", "qwen3_next_gdn") for widths in WIDTHS]
+GUARDED += [(name, 20, 12, (0, 17, 1)) for name in ("gla", "kda_bounded", "mamba2")]
 
-@pytest.mark.parametrize("K,V,seqlens", [(48, 60, None), (100, 48, (0, 17, 1)), (8, 3, (0, 17, 1))])
-@pytest.mark.parametrize("name", ["simple_gla", "qwen3_next_gdn"])
+
+@pytest.mark.parametrize("name,K,V,seqlens", GUARDED)
 def test_e1_nan_beside_every_tensor(name, K, V, seqlens):
     """Inputs, edges, scratch and outputs each lie between nan: nothing leaks in, and nobody writes beside his own."""
     kernel, guarded = op(name, 16, "interpret"), Guarded()

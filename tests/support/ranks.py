@@ -14,6 +14,8 @@ import torch.distributed as dist
 
 SPAWN = multiprocessing.get_context("forkserver")
 MODULES = ["support.ranks", "chunkwise.runner.public", "chunkwise.runner.commands._context_parallel"]
+COMPILER = ["torch._dynamo.backends.debugging", "torch._functorch.aot_autograd", "torch._inductor.select_algorithm"]
+"""For tests that compile: half of what a rank's first compilation takes."""
 SPAWN.set_forkserver_preload(MODULES)
 
 

@@ -1,4 +1,4 @@
-"""A bounded cache for plans and graphs."""
+"""A bounded cache for graphs, plans, and what is known of calls."""
 
 import threading
 from collections import OrderedDict
@@ -12,11 +12,18 @@ class LeastRecent:
         self.limit, self.items, self.lock = limit, OrderedDict(), threading.Lock()
 
     def get(self, key, make: Callable):
+        """What is kept under a key, which make() makes where there is nothing; None is nothing."""
+        value = self.find(key)
+        return self.put(key, make()) if value is None else value
+
+    def find(self, key):
         with self.lock:
             if key in self.items:
                 self.items.move_to_end(key)
                 return self.items[key]
-        value = make()
+        return None
+
+    def put(self, key, value):
         with self.lock:
             self.items[key] = value
             while len(self.items) > self.limit:

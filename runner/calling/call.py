@@ -1,0 +1,117 @@
+"""One call of an op, checked: its tensors and numbers, and the plans that fit them."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import torch
+
+from ...stages._contract import HELD
+from ...stages._seqs import Seqs
+from ..graphs.graph import Graph
+from ..launching.prepared import prepared
+from ..planning.execute import readable
+from ..planning.least_recent import LeastRecent
+from ..planning.plan import Plan, make_plan
+from ..planning.sequences import Packing, seqs_of
+
+if TYPE_CHECKING:
+    from .function import Op
+
+
+Tensors = dict[str, torch.Tensor | None]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of an op: checked tensors and numbers, and the plans that fit them. wanted: output -> value.
+
+    found: the graphs with gradients and the prepared plans that calls of this signature asked for.
+    """
+
+    op: "Op"
+    graph: Graph
+    tensors: Mapping[str, torch.Tensor | None]
+    params: Mapping[str, float]
+    sizes: Mapping[str, int]
+    packing: Packing | None
+    io: torch.dtype
+    device: torch.device
+    backend: str
+    wanted: Mapping[str, str]
+    found: LeastRecent = field(default_factory=lambda: LeastRecent(32), init=False, compare=False, repr=False)
+
+    def on(self, tensors: Mapping[str, torch.Tensor | None]) -> "Call":
+        """The same call on other tensors of its signature; found is shared."""
+        other = object.__new__(Call)
+        vars(other).update(vars(self), tensors=tensors)
+        return other
+
+    def detached(self) -> "Call":
+        """The call without its tensors, which autograd keeps where they are needed."""
+        return self.on(dict.fromkeys(self.tensors))
+
+    @property
+    def mode(self) -> str:
+        """What a call without gradients runs: chunk or recurrent."""
+        by_token = any(node.replaces and not node.stage.fuses for node in self.graph.nodes.values())
+        return "recurrent" if by_token else "chunk"
+
+    @property
+    def seqs(self) -> Seqs:
+        return seqs_of(self.packing, self.sizes)
+
+    @property
+    def contiguous(self) -> Tensors:
+        return {name: readable(x) if x is not None else None for name, x in self.tensors.items()}
+
+    def run(self) -> Tensors:
+        return self.run_forward(self.contiguous)
+
+    def run_forward(self, inputs: Tensors, joint: Graph | None = None) -> Tensors:
+        """What forward_plan gives. inputs: the call's, contiguous."""
+        make = lambda: prepared(self.forward_plan(joint), inputs, self.params)  # noqa: E731
+        return self.found.get(("forward", id(joint)), make)(inputs, self.seqs)
+
+    def run_backward(self, values: Tensors, joint: Graph) -> Tensors:
+        """What backward_plan gives. values: what it takes as given, and the inputs that are read again."""
+        make = lambda: prepared(self.backward_plan(joint), values, self.params)  # noqa: E731
+        return self.found.get(("backward", id(joint)), make)(values, self.seqs)
+
+    def plan(self, graph: Graph, results: Mapping[str, str], given=()) -> Plan:
+        """The plan for some results of a graph; made once per signature."""
+        key = (
+            id(graph), tuple(results.items()), tuple(self.sizes.items()), self.io, self.device,
+            self.packing is not None, self.backend,
+        )  # fmt: skip
+        make = lambda: make_plan(graph, self.sizes, self.io, self.backend, self.device, results, given)  # noqa: E731
+        return self.op.plans.get(key, make)
+
+    def forward_plan(self, joint: Graph | None = None) -> Plan:
+        """The forward pass; with a joint graph, what backward keeps too, under the values' own names."""
+        kept = {name: name for name in joint.kept} if joint else {}
+        return self.plan(joint or self.graph, {**self.wanted, **kept})
+
+    def backward_plan(self, joint: Graph) -> Plan:
+        return self.plan(joint, joint.gradients, (*joint.kept, *joint.cotangents.values()))
+
+    def trainable(self) -> list[str]:
+        """The floating-point inputs of this call that gradients can be asked for."""
+        dtypes = {name: value.dtype for name, value in self.graph.inputs.items()}
+        present = [name for name, x in self.tensors.items() if x is not None and dtypes[name] not in HELD]
+        return [name for name in present if self.op.has_gradient(name, self.graph.absent)]
+
+    def joint(self, wanted: Collection[str], cotangents: Collection[str]) -> Graph:
+        """The graph with its backward pass; under a memory budget, with what must be rebuilt to keep to it.
+
+        The choice is made for all gradients at once, so that backward finds what forward kept.
+        """
+
+        def with_rebuilt(recompute):
+            return self.op.joint_graph(self.graph.absent, frozenset(wanted), frozenset(cotangents), recompute)
+
+        def make():
+            rebuilt = None if self.op.memory_budget is None else self.op.recompute_choice(self)
+            return self.op.fused(with_rebuilt(rebuilt), self.sizes, self.device)
+
+        return self.found.get((tuple(wanted), tuple(cotangents)), make)

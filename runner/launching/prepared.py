@@ -1,0 +1,61 @@
+"""A plan on tensors, for callers who want its results and nothing else: a program from the second run on."""
+
+import threading
+from collections.abc import Mapping
+
+from ...stages._seqs import Seqs
+from ..planning.execute import Values, execute, on_device
+from ..planning.plan import Plan
+from ..planning.sequences import is_captured
+from .compile_ahead import compile_ahead, launches_of
+from .program import ALIGNMENT, Program
+from .record import record
+
+_first_runs = threading.RLock()
+"""One at a time: two threads that launch a kernel for the first time find it half loaded in Triton."""
+
+
+class PreparedPlan:
+    """A plan with its params: called, it gives execute's results. first: nothing of the plan ran before.
+
+    program: where every step is plain kernels of Triton's (able), it is there after one run; after two, where the plan
+    ran with other params before: a seed that changes at every call is not worth one. Triton's own way is taken where a
+    hook watches launches, and where an address is no multiple of 16 bytes.
+    """
+
+    def __init__(self, plan: Plan, params: Mapping[str, float], first: bool):
+        self.plan, self.params, self.first, self.program = plan, params, first, None
+        self.able = plan.backend == "triton" and all(step.launcher for step in plan.steps)
+        self.due = first
+
+    def __call__(self, tensors: Values, seqs: Seqs) -> Values:
+        if self.program is None and self.able and aligned(tensors):
+            with _first_runs:
+                if self.program is None and self.due:
+                    return self.first_run(tensors, seqs)
+                self.due = True
+        program: Program | None = self.program
+        found = None if program is None or program.seen else program(tensors, seqs)
+        return execute(self.plan, tensors, self.params, seqs) if found is None else found
+
+    def first_run(self, tensors: Values, seqs: Seqs) -> Values:
+        """It compiles the kernels all at once; a launch that is captured could not wait for that."""
+        device = self.plan.device
+        if self.first and device.type == "cuda" and not is_captured(device):
+            with on_device(device):
+                compile_ahead(launches_of(self.plan, tensors, self.params, seqs), device)
+        results, self.program = record(self.plan, tensors, self.params, seqs)
+        self.able = self.program is not None
+        return results
+
+
+def prepared(plan: Plan, tensors: Values, params: Mapping[str, float]) -> PreparedPlan:
+    """The plan for these params, and for inputs of the same dtypes where a port takes either of two: all else that its
+    launches depend on is the plan's, or an address."""
+    dtypes = [getattr(tensors[name], "dtype", None) for name in plan.of_either_dtype]
+    make = lambda: PreparedPlan(plan, params, first=not plan.prepared.items)  # noqa: E731
+    return plan.prepared.get((*params.values(), *dtypes), make)
+
+
+def aligned(tensors: Values) -> bool:
+    return not any(x is not None and x.data_ptr() % ALIGNMENT for x in tensors.values())

@@ -1,0 +1,125 @@
+"""A plan's launches with everything decided but the addresses: a flat run over them.
+
+Every argument of every launch has a cell: a constant, or the address of an input, of a table of the sequences or of a
+buffer. A launch picks its arguments out of the cells and goes straight to the compiled kernel. What Triton does before
+that at every launch (bind, specialise, look the kernel up) depends on what a signature fixes, and on addresses only by
+whether they are multiples of 16.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+
+from ...stages._seqs import Seqs
+from ..planning.execute import Values, on_device, results_of
+from ..planning.plan import Plan
+
+ALIGNMENT = 16
+"""Bytes: Triton compiles a kernel anew for an address that is no multiple of it."""
+
+
+class Made(NamedTuple):
+    """A buffer that is a tensor of its own. name: of the value, or of the scratch buffer and its node."""
+
+    cell: int
+    name: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class PreparedLaunch(NamedTuple):
+    """run: of what Triton compiled. function, metadata: what it is handed of itself. pick: cells -> arguments."""
+
+    run: Callable
+    x: int
+    y: int
+    z: int
+    function: Any
+    metadata: Any
+    pick: Callable[[list], tuple]
+
+
+class Stretch(NamedTuple):
+    """Launches between which nothing is allocated. release: names of buffers that are not needed after them."""
+
+    made: tuple[Made, ...]
+    launches: tuple[PreparedLaunch, ...]
+    release: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Program:
+    """cells: constants at their places, 0 where an address goes. inputs, tables: (cell, name) of what a call brings.
+
+    written: value -> the input that it is written over, of those that are results. pooled: (cell, offset) of the small
+    buffers that are no results, in one piece of pool bytes. kernels: those that are launched.
+    """
+
+    plan: Plan
+    cells: tuple
+    inputs: tuple[tuple[int, str], ...]
+    tables: tuple[tuple[int, str], ...]
+    written: Mapping[str, str]
+    pooled: tuple[tuple[int, int], ...]
+    pool: int
+    stretches: tuple[Stretch, ...]
+    kernels: tuple
+
+    def __call__(self, tensors: Mapping[str, torch.Tensor | None], seqs: Seqs) -> Values | None:
+        """The plan's results; None, with nothing launched, where an input does not lie as kernels were compiled for."""
+        device, cells, low = self.plan.device, list(self.cells), 0
+        for cell, name in self.inputs:
+            cells[cell] = address = tensors[name].data_ptr()
+            low |= address
+        if low % ALIGNMENT:
+            return None
+        for cell, name in self.tables:
+            cells[cell] = getattr(seqs, name).data_ptr()
+        values = dict(tensors)
+        with on_device(device):
+            stream = current_stream()
+            if self.pool:
+                pool = torch.empty_strided((self.pool,), (1,), dtype=torch.uint8, device=device)
+                start = pool.data_ptr()
+                for cell, offset in self.pooled:
+                    cells[cell] = start + offset
+            for made, launches, release in self.stretches:
+                for cell, name, shape, strides, dtype in made:
+                    values[name] = x = torch.empty_strided(shape, strides, dtype=dtype, device=device)
+                    cells[cell] = x.data_ptr()
+                for run, x, y, z, function, metadata, pick in launches:
+                    run(x, y, z, stream, function, metadata, None, None, None, *pick(cells))
+                for name in release:
+                    del values[name]
+            for value, over in self.written.items():
+                values[value] = tensors[over]
+            return results_of(self.plan, values, seqs)
+
+    @property
+    def seen(self) -> bool:
+        """Whether somebody wants to see each launch, as profilers do: then it must go through Triton."""
+        runtime = triton().knobs.runtime
+        for hook in (runtime.launch_enter_hook, runtime.launch_exit_hook):
+            if getattr(hook, "calls", hook):
+                return True
+        for kernel in self.kernels:
+            if kernel.pre_run_hooks:
+                return True
+        return runtime.add_stages_inspection_hook is not None
+
+
+@cache
+def triton():
+    import triton
+
+    return triton
+
+
+def current_stream() -> int:
+    """The stream that Triton launches on: the current one of the current device."""
+    driver = triton().runtime.driver.active
+    return driver.get_current_stream(driver.get_current_device())

@@ -67,7 +67,7 @@ def test_cumulative_sums_err_as_a_scan_in_any_order(dtype):
     truth = x.double().cumsum(1)
     with RoundedDots(dtype):
         found = x.cumsum(1)
-    assert found.dtype == torch.float32 and 0 < relative(found, truth) < 10 * 2**-24
+    assert found.dtype == torch.float32 and 0 < relative(found, truth) < 20 * 2**-24
     assert len(found.unique(dim=0)) == 1, "equal chunks err alike"
     y = x + torch.arange(1000)[:, None] % 32
     with RoundedDots(dtype):

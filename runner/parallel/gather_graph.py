@@ -2,8 +2,9 @@
 
     forward    attend.gather       keys and values of all ranks, on all ranks
                mask, attend        as before, over those; a query's place among all rows is counted from this rank's
-    backward   attend.vjp          as before: of this rank's queries, the gradients of all keys and values
-               attend.vjp.scatter  added over the ranks in float32, each rank its own rows
+    backward   attend.vjp.dkdv     as before: of this rank's queries, the gradients of all keys and values
+               attend.vjp.dkdv.scatter  added over the ranks in float32, each rank its own rows
+               attend.vjp.dq       as before, over the keys and values of all ranks
 
 A stage says so by ``GATHERED = "Sk"`` in its file: the axis, among its inputs', along which it needs all rows. What it
 calls before and after are the rows of the ranks before and after this one.
@@ -53,7 +54,7 @@ class Gather:
 
     def add(self, node: Node) -> None:
         node = replace(node, inputs={port: self.renamed.get(name, name) for port, name in node.inputs.items()})
-        reader = self.readers.get(node.id.removesuffix(".vjp").removesuffix(".rebuild"))
+        reader = self.readers.get(node.id.partition(".vjp")[0].removesuffix(".rebuild"))
         if reader is None:
             self.nodes[node.id] = node
             return
@@ -66,7 +67,7 @@ class Gather:
         axes = {**node.axes, reader.stage.gathered: rows_of_all(axis)}
         params = {**node.params, **{name: PLACE[name] for name in PLACE if name in node.stage.contract.params}}
         node = replace(node, inputs=inputs, axes=axes, params=params)
-        if node.stage.is_vjp:
+        if node.phase == "backward":
             self.scatter(node, [f"d_{port}" for port in ports if f"d_{port}" in node.outputs], axis)
         else:
             self.nodes[node.id] = node
@@ -86,7 +87,7 @@ class Gather:
             self.whole_of |= {value.name: made[f"{port}s"] for port, value in wanted.items()}
 
     def scatter(self, vjp: Node, ports: list[str], axis: str) -> None:
-        """A vjp that gives gradients of all rows, in float32, and their sum over the ranks."""
+        """A vjp, or a stage of one, that gives gradients of all rows, in float32, and their sum over the ranks."""
         shares = {port: self.values.pop(vjp.outputs[port]) for port in ports}
         sent = {f"{port}s": f"{vjp.id}.{port}s" for port in ports}
         for port, value in shares.items():

@@ -77,10 +77,12 @@ class Stochastic:
         noise = torch.rand(x.shape, generator=self.generators[x.device], device=x.device, dtype=torch.float64)
         return noise.sub_(0.5).mul_(power_of_two(x)).mul_(torch.finfo(dtype).eps)
 
-    def alike(self, x: torch.Tensor, salt: int = 0) -> torch.Tensor:
-        """Slips to float32 that depend on the number alone: an exponential errs the same way wherever it is taken, and
-        a decay that all chunks share the same way in all of them, so that the errors add up."""
-        return spread(x.detach().double(), self.seed, salt).mul_(power_of_two(x.double())).mul_(torch.finfo(F32).eps)
+    def alike(self, x: torch.Tensor, salt: int = 0, key: torch.Tensor | None = None) -> torch.Tensor:
+        """Slips to float32 that depend on the number, or on a key, alone: an exponential errs the same way wherever it
+        is taken, and a decay that all chunks share the same way in all of them, so that the errors add up."""
+        wide = x.detach().double()
+        slips = spread(wide if key is None else key, self.seed, salt)
+        return slips.mul_(power_of_two(wide)).mul_(torch.finfo(torch.float32).eps)
 
     def approximate(self, x: torch.Tensor) -> torch.Tensor:
         """An exponential or the like, which a GPU gives to two units in the last place."""
@@ -88,10 +90,12 @@ class Stochastic:
 
     def cumsum(self, x: torch.Tensor, dim: int) -> torch.Tensor:
         """In float32, in whatever order a scan takes its terms. One after another, each partial sum is rounded and each
-        later one inherits that, so that neighbours err together. By halves, each sum is rounded on its own, and so are
+        later one inherits that, so that neighbours err together; what is lost there depends on the term and on the
+        exponent of the sum, and adds up where terms are equal. By halves, each sum is rounded on its own, and so are
         its parts: two of half its size, four of a quarter, which together err as one more of the whole."""
         sums = x.double().cumsum(dim)
-        in_turn = torch.where(x == 0, 0.0, self.alike(sums, 0))
+        lost = self.alike(sums, 0, key=x.detach().double() * power_of_two(sums))
+        in_turn = torch.where(x == 0, 0.0, lost)
         by_halves = self.alike(sums, 1) + self.alike(sums, 2)
         return (sums + in_turn.cumsum(dim) + by_halves).float().to(x.dtype)
 

@@ -20,7 +20,7 @@ BY_TOKEN = [name for name, stage in STAGES.items() if "T" in stage.axis_names]
 """Those whose tokens can be packed by cu_seqlens."""
 KEYS = (("Sk",), ("NP", "PAGE"), ("NB", "M"))
 """What the keys of a stage lie along."""
-PARAM = 0.7
+PARAM = 0.125
 """For a param without a default."""
 
 
@@ -105,7 +105,7 @@ def stage_inputs(op, io=torch.float32, *, seqlens=None, seed=0, device="cpu", **
             x = shaped(value, noise, rows_in_chunk(sizes, seqlens, device), sizes)
             made[name] = x.to(port_dtype(value.dtype, io))
         elif value.unit == "lse/ln" and "q" in graph.inputs:
-            made[name] = made[name] + 10  # about where the scores' is: their weights are near 1
+            made[name] = made[name] + 2  # about where the scores' is: their weights are near 1
     return {name: made[name] for name in graph.inputs}
 
 

@@ -21,7 +21,7 @@ SPANS = {
     "own": Port("B Sq", INT, unit="index/own_key", optional=True),
 }
 PARAMS = {"causal": 1, "window": 0, "prefix_lm": 0}
-LIMITS = ("window >= 0", "window < 2 ** 31", "prefix_lm >= 0", "prefix_lm < 2 ** 31")
+LIMITS = ("causal * (causal - 1) == 0", "window >= 0", "window < 2 ** 31", "prefix_lm >= 0", "prefix_lm < 2 ** 31")
 
 CONTRACT = Contract(
     inputs={

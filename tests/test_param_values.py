@@ -10,6 +10,7 @@ from chunkwise.runner.main import main
 
 ATTENTION = {name: torch.ones(1, 3, 2, 8) for name in "qkv"}
 REFUSED = {
+    "a mask that is neither causal nor not": ("causal", 2, "causal * (causal - 1) == 0", "mask (key_span)"),
     "a window of -1, which elsewhere means none": ("window", -1, "window >= 0", "mask (key_span)"),
     "a window beyond 32 bits": ("window", 1e300, "window < 2 ** 31", "mask (key_span)"),
     "a prefix below none": ("prefix_lm", -2, "prefix_lm >= 0", "mask (key_span)"),

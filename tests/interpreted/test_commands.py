@@ -1,10 +1,13 @@
 """Commands on kernels: what no kernel takes, and what the interpreter makes of a dtype."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from chunkwise.runner.main import main
+
+PIPELINES = Path(__file__).resolve().parents[2] / "pipelines"
 
 
 @pytest.mark.parametrize(
@@ -23,6 +26,9 @@ def test_sizes_that_no_kernel_takes(capsys, axes, stages, reason):
         assert error["code"] == "CW605" and error["message"].startswith(f"{stage} (")
         assert error["message"].endswith(f") has no kernel for these sizes: triton refused: {reason}")
         assert error["help"] == "--backend reference (backend='reference') runs any size in PyTorch"
+        line = (PIPELINES / "gated_delta.yaml").read_text().splitlines()[error["line"] - 1]
+        written = line[error["column"] - 1 : error["end_column"] - 1]
+        assert error["file"].endswith("pipelines/gated_delta.yaml") and written == stage
 
 
 def test_the_interpreter_computes_in_float32_and_says_so(capsys):

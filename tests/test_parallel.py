@@ -253,6 +253,10 @@ def refused(rank, size):
     heard("rows in words", lambda: cut(**plain, rows="ab"))
     heard("uneven", lambda: cut(**mine, seqlens=(8, 7)))
     heard("mesh", lambda: op.context_parallel(init_device_mesh("cpu", (1, size), mesh_dim_names=("dp", "cp"))))
+    for lengths in ((8, 8), (16,)):
+        cut(**plain, seqlens=lengths)
+    heard("known on both", lambda: cut(**plain, seqlens=(16,) if rank else (8, 8)))
+    cut(**plain, seqlens=(16,))
     many = [0] * 200 + [16 - rank, rank]
     heard("long", lambda: op.context_parallel()(**{**mine, "initial_state": None}, seqlens=many, rows=(8, 8)))
     heard("serial", lambda: load("gla_serial").context_parallel())
@@ -287,6 +291,7 @@ def test_ranks_that_differ_are_refused_on_every_rank(both):
         assert said["lengths"] == agreed + "lengths: rank 0 has (9, 7), rank 1 has (8, 8)"
         assert said["pipeline"].startswith(agreed + "pipeline: rank 0 has gated_delta ")
         assert said["gradients"] == agreed + "gradients: rank 0 has (), rank 1 has ('q',)"
+        assert said["known on both"] == agreed + "lengths: rank 0 has (8, 8), rank 1 has (16,)"
         assert said["states"] == "CW604: initial_state has 1 states, and the sequences of all ranks are 2"
         assert said["mesh"] == "CW601: sequences are cut along one dimension of a mesh, and this one has 2"
         assert said["long"].startswith(agreed + "lengths: rank 0 has ..., 0, 0") and "0, 15, 1)" in said["long"]
@@ -322,6 +327,7 @@ def dies(rank, size):
     cut = op.context_parallel()
     cut(**mine, seqlens=(9, 7))
     if rank == 1:
+        cut.bind(mine, seqlens=(9, 7))  # it agrees to the call and never makes it
         os.kill(os.getpid(), 9)
     began = time.monotonic()
     with pytest.raises(ChunkwiseError) as error:

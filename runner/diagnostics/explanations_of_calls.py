@@ -81,7 +81,7 @@ OF_CALLS = {
     ),
     codes.RANKS_DIFFER: (
         "The ranks of a process group called for different things: another pipeline, other lengths, rows, dtypes or "
-        "gradients, or groups of other members. It is asked for once for each kind of call, before the first launch.",
+        "gradients, or groups of other members. It is asked for before the first launch of every call.",
         "op(**shards, seqlens=[37, 51, 40] if rank else [37, 51])",
         "Call the same op on every rank of the group, with the lengths of all sequences.",
     ),

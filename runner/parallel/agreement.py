@@ -1,9 +1,12 @@
-"""Whether all ranks of a group mean the same call: asked once for each kind of call, before its first launch.
+"""Whether all ranks of a group mean the same call: asked before the first launch of each.
 
 The question goes through the store that the process group was made with, so that it waits for no device, cannot be
-taken for a collective of the call, and a rank that refuses its call can still say so.
+taken for a collective of the call, and a rank that refuses its call can still say so. A rank leaves a digest of what it
+means and counts itself in; the last one compares them and leaves the verdict, so that nobody else reads more than that,
+however many they are. Who differs in what is asked for where the verdict is against them.
 """
 
+import hashlib
 import json
 from collections.abc import Hashable, Mapping
 from contextlib import suppress
@@ -14,7 +17,6 @@ from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
 
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
-from ..planning.least_recent import LeastRecent
 from .exchange_stage import Ranks
 from .lost_rank import lost
 
@@ -25,61 +27,72 @@ _ops: dict[tuple[int, ...], int] = {}
 
 
 class Agreement:
-    """What one op asks of the other ranks of its group."""
+    """What one op asks of the other ranks of its group. calls: how many there were, the same number on every rank."""
 
     def __init__(self, ranks: Ranks):
-        self.ranks, self.asked, self.known = ranks, 0, LeastRecent(1024)
+        self.ranks, self.calls = ranks, 0
         number = _ops[ranks.members] = _ops.get(ranks.members, 0) + 1
         self.store = PrefixStore(f"chunkwise/{'-'.join(map(str, ranks.members))}/{number}", _get_default_store())
 
     def require(self, facts: Facts) -> None:
-        """Raises ChunkwiseError, on every rank, where two ranks differ in a fact; facts that all had once are not
-        asked for again."""
-        if self.ranks.size > 1:
-            self.known.get(tuple(facts.items()), lambda: self.ask(facts))
+        """Raises ChunkwiseError, on every rank, where two ranks differ in a fact."""
+        if self.ranks.size == 1:
+            return
+        text = json.dumps({name: str(fact) for name, fact in facts.items()})
+        self.arrive(hashlib.sha256(text.encode()).hexdigest())
+        if self.awaited([self.key("same")]) != [b"1"]:
+            self.store.set(self.key("says", self.ranks.rank), text)
+            said = self.awaited([self.key("says", rank) for rank in range(self.ranks.size)])
+            raise ChunkwiseError(difference([json.loads(each) for each in said]))
+        self.store.delete_key(self.key(self.ranks.rank, call=self.calls - 1))
 
     def refuse(self, error: ChunkwiseError) -> None:
         """Tells the others, where they ask, that this rank's call is refused."""
-        self.say({"refused": "\n".join(each.message for each in error.diagnostics)})
+        if self.ranks.size > 1:
+            said = {"refused": "\n".join(each.message for each in error.diagnostics)}
+            self.store.set(self.key("says", self.ranks.rank, call=self.calls + 1), json.dumps(said))
+            self.arrive("refused")
 
-    def ask(self, facts: Facts) -> bool:
-        self.say({name: str(fact) for name, fact in facts.items()})
-        keys = [f"{self.asked}/{rank}" for rank in range(self.ranks.size)]
+    def arrive(self, digest: str) -> None:
+        self.calls += 1
+        self.store.set(self.key(self.ranks.rank), digest)
+        if self.store.add(self.key("there"), 1) == self.ranks.size:
+            said = {self.store.get(self.key(rank)) for rank in range(self.ranks.size)}
+            self.store.set(self.key("same"), "1" if len(said) == 1 and said != {b"refused"} else "0")
+            for name in ("there", "same"):  # whoever is here has read what the last call came to
+                self.store.delete_key(self.key(name, call=self.calls - 1))
+
+    def awaited(self, keys: list[str]) -> list[bytes]:
+        """What stands under the keys, once it is there."""
         try:
             self.store.wait(keys, self.store.timeout)
-            said = [json.loads(self.store.get(key)) for key in keys]
+            return [self.store.get(key) for key in keys]
         except RuntimeError as error:
-            what = f"the question whether all mean the same call{self.silent(keys)}"
+            what = f"the question whether all mean the same call{self.silent()}"
             raise ChunkwiseError(lost(what, self.ranks.rank, self.ranks.size, error)) from error
-        if found := difference(said):
-            raise ChunkwiseError(found)
-        return True
 
-    def silent(self, keys: list[str]) -> str:
+    def silent(self) -> str:
         """Who did not come, as far as the store is still there to say it. A rank with another mesh asks elsewhere."""
         with suppress(RuntimeError):
-            ranks = [rank for rank, key in enumerate(keys) if not self.store.check([key])]
+            ranks = [rank for rank in range(self.ranks.size) if not self.store.check([self.key(rank)])]
             return f" (no answer of rank {', '.join(map(str, ranks))})" if ranks else ""
         return ""
 
-    def say(self, facts: Mapping[str, str]) -> None:
-        self.asked += 1
-        self.store.set(f"{self.asked}/{self.ranks.rank}", json.dumps(facts))
+    def key(self, *name: "str | int", call: int | None = None) -> str:
+        return "/".join(map(str, (self.calls if call is None else call, *name)))
 
 
-def difference(said: list[dict[str, str]]) -> Diagnostic | None:
+def difference(said: list[dict[str, str]]) -> Diagnostic:
     """The first refusal of a rank, else the first fact in which a rank differs from rank 0."""
     for rank, facts in enumerate(said):
         if "refused" in facts:
             message = f"rank {rank} of {len(said)} refuses its call: {facts['refused']}"
             return Diagnostic(codes.RANKS_DIFFER, message, help="every rank of the group makes the same call")
-    for rank, facts in enumerate(said):
-        for name, fact in facts.items():
-            if fact != said[0].get(name):
-                first, other = where_they_part(said[0].get(name), fact)
-                message = f"the ranks differ in {name}: rank 0 has {first}, rank {rank} has {other}"
-                return Diagnostic(codes.RANKS_DIFFER, message, help="every rank of the group makes the same call")
-    return None
+    pairs = ((rank, name) for rank, facts in enumerate(said) for name in {**said[0], **facts})
+    rank, name = next((rank, name) for rank, name in pairs if said[rank].get(name) != said[0].get(name))
+    first, other = where_they_part(str(said[0].get(name)), str(said[rank].get(name)))
+    message = f"the ranks differ in {name}: rank 0 has {first}, rank {rank} has {other}"
+    return Diagnostic(codes.RANKS_DIFFER, message, help="every rank of the group makes the same call")
 
 
 def where_they_part(first: str, other: str, longest: int = 120) -> tuple[str, str]:

@@ -77,7 +77,8 @@ def problems(block, **options):
         (
             "o = [o] + k",
             "'o' is used before it is assigned",
-            "a value of the token before is a state: list it under state:",
+            "a value of the token before is a state: list it under state:; lines that a variant adds come last, "
+            "and `OLD LINE: [lines]` puts several in a line's place",
         ),
         ("o = [index](K)", "'index' belongs to the dense form", None),
         ("[scale] = 2", "'scale' is a parameter", "take another name"),

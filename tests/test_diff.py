@@ -285,6 +285,12 @@ def test_two_runs_of_one_pipeline(here, capsys):
     assert lines[4] == ["gone", "use_gone", "1.0000", "-"]
 
 
+def test_a_run_with_gradients_beside_one_without(here, capsys):
+    files = report("a.json", "base", {"scan": 1, "scan.vjp": 2}), report("b.json", "base", {"scan": 1})
+    text = diff(capsys, "base.yaml", "base.yaml", "--reports", *files)[1]
+    assert "note: the runs differ in gradients: with and without" in text
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "[]", "{", "null", '{"pipeline": "base"}', '{"stages": 3}', "[" * 5000, b"\xff"],

@@ -218,6 +218,13 @@ def test_the_file_that_is_written(chunkwise, here):
     assert chunkwise("verify", "fresh.yaml", "--backward", *SIZES)[0] == 0
 
 
+def test_an_expression_in_two_edges_is_one_stage(chunkwise, here):
+    (here / "a.yaml").write_text(SIMPLE.replace("outer(k, v)", "outer(silu(k), v)"))
+    code, out, _ = chunkwise("new", "fresh", "--from", "a.yaml")
+    assert code == 0 and out.startswith("wrote fresh.yaml: 4 stages (") and out.count("silu(k)") == 1
+    assert "4 stages" in chunkwise("check", "fresh.yaml")[1]
+
+
 def test_a_name_a_chunk_length_and_outputs_are_put_where_they_belong(chunkwise, here):
     bare = SIMPLE.replace("name: mine\n", "").replace("axes: {C: 64}\n", "") + "outputs: {o: nothing.yet}\n"
     (here / "a.yaml").write_text(bare)

@@ -158,10 +158,11 @@ def document(found: Composed, files: Mapping[Path, str], stubs: Sequence[Stub]) 
 def words(found: Composed, out: Path, folder: Path | None, stubs: Sequence[Stub]) -> str:
     checked = found.confirmation.differences
     gradients = [name for name in checked if name.startswith("d_")]
-    chain = ", ".join(entry.use for entry in found.spec.stages.values())
+    entries = found.spec.stages.values()
+    stages = list({entry.formula.text if entry.formula else entry.id: entry.use for entry in entries}.values())
     lines = [f"wrote {folder / stub.name}.py: {stub.contract_words}" for stub in stubs]
     lines += [
-        f"wrote {out}: {counted(len(found.spec.stages), 'stage')} ({chain})",
+        f"wrote {out}: {counted(len(stages), 'stage')} ({', '.join(stages)})",
         f"verified in float64: {counted(len(checked) - len(gradients), 'output')} and "
         f"{counted(len(gradients), 'gradient')} within {max(checked.values()):.1e} of the definition",
     ]

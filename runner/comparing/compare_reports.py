@@ -41,6 +41,7 @@ def read_report(path: str, pipeline: str) -> Report:
         stages = {each["id"]: (each["stage"], milliseconds(each["latency_ms"])) for each in document["stages"]}
         sums = milliseconds(document["sum_of_stages_ms"]), milliseconds(document["end_to_end_ms"])
         conditions = {name: document[name] for name in CONDITIONS} | dict(document["axes"])
+        conditions["gradients"] = "with" if any(".vjp" in name for name in stages) else "without"
         conditions["device"] = document["environment"].get("gpu") or document["environment"]["cpu"]
         found = document["pipeline"]
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):

@@ -80,7 +80,10 @@ class Scope:
             help = f"give the input a default:, or end the line with `if {name}`"
         elif name in self.later:
             message = f"{name!r} is used before it is assigned"
-            help = "a value of the token before is a state: list it under state:"
+            help = (
+                "a value of the token before is a state: list it under state:; lines that a variant adds come last, "
+                "and `OLD LINE: [lines]` puts several in a line's place"
+            )
         elif name in self.states:
             message = f"{name!r} is a state, and let: lines come before any token"
         elif name in FUNCTIONS or name in DENSE:

@@ -92,7 +92,8 @@ class Run:
         interpreted = bool(triton.knobs.runtime.interpret)
         if self.device.type != ("cpu" if interpreted else "cuda"):
             where = "on the CPU, as TRITON_INTERPRET is set" if interpreted else "on a GPU"
-            raise ValueError(f"the kernels run {where}; the tensors are on {self.device}")
+            other = "`chunkwise export --backend reference` writes a file that runs anywhere"
+            raise ValueError(f"the kernels run {where}; the tensors are on {self.device} ({other})")
         if self.io == torch.float64 or (interpreted and self.io != torch.float32):
             raise ValueError(f"the {'interpreter takes float32' if interpreted else 'kernels take no float64'}")
 

@@ -277,6 +277,7 @@ def test_on_a_gpu(name):
 @pytest.mark.slow
 @pytest.mark.skipif(not importlib.util.find_spec("transformers"), reason="transformers is not installed")
 def test_training_qwen3_next():
+    """The extra ``test`` does not bring transformers: some sixty packages, for this example alone."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, str(EXAMPLE / "train.py")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)

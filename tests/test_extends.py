@@ -43,6 +43,19 @@ def test_bad_variant(file, monkeypatch):
     assert str(caught.value) + "\n" == file.read_text()
 
 
+@pytest.mark.parametrize("own, place", [(True, "v.yaml:8:28"), (False, "simple_gla.yaml:")], ids=["own line", "none"])
+def test_another_op_than_the_definition_is_told_at_the_variants_own_line(tmp_path, monkeypatch, capsys, own, place):
+    """And at the base's definition where the variant has none."""
+    monkeypatch.chdir(tmp_path)
+    step = "  definition:\n    step:\n      o = scale * (q @ S): o = 2 * scale * (q @ S)\n"
+    edge = "  edges: {q: 2 * q}\n"
+    text = f"schema: pipeline/v1\nname: v\nsummary: x\nextends: simple_gla\nreplace:\n{step if own else edge}"
+    Path("v.yaml").write_text(text)
+    assert main(["verify", "v.yaml", "--device", "cpu", "--axes", "B=1,T=20,H=1,HV=1,K=8,V=8"]) == 1
+    first = capsys.readouterr().err.split("error[CW801]")[1].splitlines()[1]
+    assert place in first and (own or first.endswith(":1"))
+
+
 def test_every_mark_is_of_the_file_that_holds_the_text():
     """In a chain of three: what stands at each mark, in the mark's own file, is what the spec says."""
     spec = read_spec(FOLDER / "kda_bounded.yaml")

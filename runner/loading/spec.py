@@ -96,6 +96,12 @@ class DefinitionSpec:
     final: Mapping[str, Written] = field(default_factory=dict)
     dense: tuple[Written, ...] = ()
 
+    def mark_in(self, file: str) -> Mark:
+        """Where a file says what the op is: in a variant that has lines of its own, the first of them."""
+        lines = (*self.state.values(), *self.let, *self.step, *self.final.values(), *self.dense)
+        own = [each.mark for each in lines if each.mark.file == file]
+        return self.mark if self.mark.file == file or not own else min(own, key=lambda mark: mark.place)
+
 
 @dataclass(frozen=True)
 class PipelineSpec:

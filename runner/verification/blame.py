@@ -106,16 +106,18 @@ def op_failure(subject: Subject, bad: Row) -> Diagnostic:
     message = f"{what} is the first out of budget: {bad.why}"
     if spec.definition is None:
         return Diagnostic(codes.OUT_OF_BUDGET, message)
+    mark = spec.definition.mark_in(spec.file)
     if bad.verdict.over == OFF and bad.backend == subject.call.backend and subject.call.io != torch.float64:
-        return amplified(message, spec.definition.mark)  # else a row of the float64 references had been before it
+        return amplified(message, mark)  # else a row of the float64 references had been before it
     output = spec.outputs.get(name)
     notes = [Note("every stage alone is within its budget: the graph and the definition are two different ops")]
     notes += [Note(f"{name} comes from {output.source}", output.source_mark)] if output else []
     help = (
         "one of them is wrong: look for two edges of one type that are swapped, a factor that only one of them has, "
-        "lines of the step in another order; `chunkwise show` lists the edges, and --axes T=1, then T=2, tells more"
+        "lines of the step in another order, an eps that a stage adds; `chunkwise show` lists the edges, and --axes "
+        "T=1, then T=2, tells more"
     )
-    return Diagnostic(codes.OUT_OF_BUDGET, message, spec.definition.mark, tuple(notes), help)
+    return Diagnostic(codes.OUT_OF_BUDGET, message, mark, tuple(notes), help)
 
 
 def amplified(message: str, mark: Mark) -> Diagnostic:

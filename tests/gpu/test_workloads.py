@@ -24,7 +24,7 @@ def verified(name, io, C=None, *, seqlens=None, case="typical", params=None, bac
 
 @pytest.mark.parametrize("name", PIPELINES)
 @pytest.mark.parametrize("workload", WORKLOADS)
-@pytest.mark.parametrize("io", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("io", [torch.bfloat16, torch.float16, torch.float32], ids=str)
 def test_workloads(name, workload, io):
     """Outputs and gradients; where memory is short, the truth of some heads at full length."""
     sizes, whole = WORKLOADS[workload], op(name).trainable_graph()

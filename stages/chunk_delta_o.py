@@ -68,7 +68,7 @@ def configs(axes, device):
     """A state tile [K, BV], the pairs of a chunk and its rows share the registers: where the products' operands go
     through them (sm_80, sm_100), and for long K or C, tiles are narrower."""
     C = axes["C"]
-    shared = {"BK": 64, "BK_F32": 32, "BV_F32": 16, "num_stages_F32": 1, "num_warps_F32": 8 if C == 128 else 4}
+    shared = {"BK": 128, "BK_F32": 32, "BV_F32": 16, "num_stages_F32": 1, "num_warps_F32": 8 if C == 128 else 4}
     if axes["K"] > 128 or C == 128:
         tiles = [(32, 8, 1), (64, 8, 1)]
     elif device == "sm_90":

@@ -83,7 +83,7 @@ Config = Mapping[str, int]
 class Launch:
     """One kernel launch, as data. The runner compiles, caches, times and launches it.
 
-    kernel: a ``@triton.jit`` function.
+    kernel: a ``@triton.jit`` or ``@gluon.jit`` function.
     grid: program counts, at most three; a grid with a 0 is not launched.
     args: parameter name -> tensor, number or None, for every parameter that is no constexpr.
     constexprs: parameter name -> compile-time value. Lengths, B, T, H and HV never stand here.

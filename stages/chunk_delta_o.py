@@ -9,9 +9,10 @@ Neither w, u, v_new nor the states go through memory. Without g nothing decays. 
 
 import torch
 
-from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
+from ._contract import F32, Contract, Launcher, Port
 from ._decay import pair_decay, per_value_head
-from ._tiles import by_dtype, precision, state_limits
+from ._scan_o import scan_o, scan_o_configs
+from ._tiles import state_limits
 
 CONTRACT = Contract(
     inputs={
@@ -64,39 +65,8 @@ def reference(q, k, v, beta, Ai, g, initial_state, *, scale, C):
     return {"o": torch.cat(parts, dim=1), "final_state": S}
 
 
-def configs(axes, device):
-    """A state tile [K, BV], the pairs of a chunk and its rows share the registers: where the products' operands go
-    through them (sm_80, sm_100), and for long K or C, tiles are narrower."""
-    C = axes["C"]
-    shared = {"BK": 128, "BK_F32": 32, "BV_F32": 16, "num_stages_F32": 1, "num_warps_F32": 8 if C == 128 else 4}
-    if axes["K"] > 128 or C == 128:
-        tiles = [(32, 8, 1), (64, 8, 1)]
-    elif device == "sm_90":
-        tiles = [(64, 4, 2), (64, 4, 3), (32, 4, 2)]
-    else:
-        tiles = [(32, 8, 2), (32, 4, 2)]
-    return [{**shared, "BV": BV, "num_warps": warps, "num_stages": stages} for BV, warps, stages in tiles]
-
-
 def launch(q, k, v, beta, Ai, g, initial_state, o, final_state, *, scale, C, seqs, config):
-    from ..kernels.chunk_delta_o import chunk_delta_o_kernel
-
-    (_, T, H, K), (HV, V) = k.shape, v.shape[2:]
-    BV = by_dtype(config, "BV", k.dtype, V)
-    return [
-        Launch(
-            chunk_delta_o_kernel,
-            grid=(seqs.N * HV * ceil_div(V, BV),),
-            args=dict(
-                q=q, k=k, v=v, beta=beta, Ai=Ai, g=g, initial_state=initial_state, o=o, final_state=final_state,
-                scale=scale, cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets,
-                T=T, NT=seqs.NT, H=H, HV=HV,
-            ),
-            constexprs=dict(K=K, V=V, C=C, BK=by_dtype(config, "BK", k.dtype, K), BV=BV, PRECISION=precision(k.dtype)),
-            num_warps=by_dtype(config, "num_warps", k.dtype),
-            num_stages=by_dtype(config, "num_stages", k.dtype),
-        )
-    ]  # fmt: skip
+    return [scan_o(q, k, v, beta, Ai, g, None, initial_state, o, final_state, scale=scale, C=C, seqs=seqs, config=config)]
 
 
-LAUNCHERS = [Launcher("triton", launch, configs, state_limits)]
+LAUNCHERS = [Launcher("triton", launch, scan_o_configs, state_limits)]

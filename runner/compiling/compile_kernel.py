@@ -44,10 +44,9 @@ def compile_launch(launch: Launch, arch: int, cache: Path | None = None) -> Comp
     """arch: 80, 90 or 100. cache: a folder for results, or None."""
     import triton
     from triton.backends.compiler import GPUTarget
-    from triton.compiler.compiler import ASTSource
 
     options, signature, constexprs, attributes = specialise(launch, arch)
-    source = ASTSource(launch.kernel, signature, constexprs, attributes)
+    source = source_of(launch.kernel)(launch.kernel, signature, constexprs, attributes)
     kept = None
     if cache is not None:
         key = f"{source.hash()} {sorted(options.items(), key=str)} {arch} {triton.__version__}"
@@ -58,6 +57,14 @@ def compile_launch(launch: Launch, arch: int, cache: Path | None = None) -> Comp
     if kept is not None and not found.error:
         write_whole(kept, json.dumps(asdict(found)))
     return found
+
+
+def source_of(kernel):
+    """The kind of source that Triton compiles a kernel of it, or of Gluon, from."""
+    from triton.compiler.compiler import ASTSource
+    from triton.experimental.gluon._runtime import GluonASTSource
+
+    return GluonASTSource if kernel.is_gluon() else ASTSource
 
 
 def specialise(launch: Launch, arch: int):

@@ -88,7 +88,7 @@ def pair_decay_transposed(s_g, M: gl.constexpr):
 
 
 @gluon.jit(do_not_specialize=["scale", "T", "H", "HV"])
-def scan_o_kernel(
+def chunk_delta_o_sm90_kernel(
     q, k, v, beta, Ai, g, g_gamma, initial_state, o, final_state, scale, cu_seqlens, T, H, HV,
     K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, W: gl.constexpr,
 ):  # fmt: skip

@@ -1,4 +1,4 @@
-"""The scan that emits its output: what each chunk writes, under the delta rule made on chip from Ai, is read at once."""
+"""The scan that emits its output: what each chunk writes, under the delta rule made on chip, is read at once."""
 
 import triton
 import triton.language as tl

@@ -1,5 +1,5 @@
-"""The scans that emit their output, for Hopper: the next chunk is on its way while this one is at work, and products that
-do not wait for one another run side by side. In Gluon, which leaves both to the kernel."""
+"""The scan that emits its output, for Hopper: the next chunk is on its way while this one is at work, and products that
+do not need one another run side by side. In Gluon, which leaves both to the kernel."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl

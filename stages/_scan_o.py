@@ -12,21 +12,23 @@ def scan_o_configs(axes, device):
     that it was written for and 16 bits."""
     C = axes["C"]
     shared = {
-        "gluon": 0, "BK": 128, "BK_F32": 32, "BV_F32": 16, "num_stages_F32": 1, "num_warps_F32": 8 if C == 128 else 4,
+        "gluon": 0, "BK_F32": 32, "BV_F32": 16, "num_stages_F32": 1, "num_warps_F32": 8 if C == 128 else 4,
     }  # fmt: skip
     if axes["K"] > 128 or C == 128:
-        tiles = [(32, 8, 1), (64, 8, 1)]
+        tiles = [(64, 32, 8, 1), (64, 64, 8, 1)]
     elif device == "sm_90":
-        tiles = [(64, 4, 2), (64, 4, 1)]
+        tiles = [(128, 64, 4, 2), (128, 64, 4, 1)]
     else:
-        tiles = [(32, 8, 2), (32, 4, 2)]
-    plain = [{**shared, "BV": BV, "num_warps": warps, "num_stages": stages} for BV, warps, stages in tiles]
+        tiles = [(64, 32, 8, 2), (64, 32, 4, 2)]
+    plain = [
+        {**shared, "BK": BK, "BV": BV, "num_warps": warps, "num_stages": stages} for BK, BV, warps, stages in tiles
+    ]
     if device == "sm_90" and C == 64 and axes["K"] in (64, 128) and axes["V"] % 64 == 0:
         return [{**plain[0], "gluon": 1, "gluon_F32": 0, "num_stages": 1}, *plain]
     return plain
 
 
-def scan_o(q, k, v, beta, Ai, g, g_gamma, initial_state, o, final_state, *, scale, C, seqs, config):
+def scan_o(q, k, v, beta, Ai, g, g_gamma, initial_state, o, final_state, scale, C, seqs, config):
     """The scan's one launch. Without Ai the values pass uncorrected."""
     from ..kernels.chunk_delta_o import chunk_delta_o_kernel
 

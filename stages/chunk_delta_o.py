@@ -66,7 +66,7 @@ def reference(q, k, v, beta, Ai, g, initial_state, *, scale, C):
 
 
 def launch(q, k, v, beta, Ai, g, initial_state, o, final_state, *, scale, C, seqs, config):
-    return [scan_o(q, k, v, beta, Ai, g, None, initial_state, o, final_state, scale=scale, C=C, seqs=seqs, config=config)]
+    return [scan_o(q, k, v, beta, Ai, g, None, initial_state, o, final_state, scale, C, seqs, config)]
 
 
 LAUNCHERS = [Launcher("triton", launch, scan_o_configs, state_limits)]

@@ -58,9 +58,7 @@ def reference(q, k, v, g, g_gamma, initial_state, *, scale, C):
 
 
 def launch(q, k, v, g, g_gamma, initial_state, o, final_state, *, scale, C, seqs, config):
-    return [
-        scan_o(q, k, v, None, None, g, g_gamma, initial_state, o, final_state, scale=scale, C=C, seqs=seqs, config=config)
-    ]
+    return [scan_o(q, k, v, None, None, g, g_gamma, initial_state, o, final_state, scale, C, seqs, config)]
 
 
 LAUNCHERS = [Launcher("triton", launch, scan_o_configs, state_limits)]

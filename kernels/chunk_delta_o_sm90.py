@@ -7,8 +7,6 @@ from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
 
 LOG2_E = gl.constexpr(1.4426950408889634)
-DECAY, GAM, LEFT, BETA, BETA_GAM, RATES = [gl.constexpr(i) for i in (0, 1, 2, 3, 4, 8)]
-"""Rows of a chunk's rates: g, 2^g, 2^(g_C - g), beta, beta 2^g; how many lie between two chunks'."""
 
 
 @gluon.jit
@@ -53,16 +51,20 @@ def load_rates(beta, g, row, n, HV, C: gl.constexpr, L: gl.constexpr):
 
 @gluon.jit
 def store_rates(s_r, slot, b_g, b_gl, b_beta, slope, n, C: gl.constexpr, L: gl.constexpr):
-    """The chunk's rates, into this slot of s_r."""
+    """The chunk's g, 2^g, 2^(g_C - g) and, under the delta rule, beta and beta 2^g into this slot of the buffers s_r.
+
+    Each has a buffer of its own: between two writes to one and the same the compiler puts a barrier.
+    """
     o_c = gl.arange(0, C, L)
     b_g += slope * (gl.minimum(o_c, n - 1) + 1)
     b_gam = gl.exp2(b_g)
-    b_beta = b_beta.to(gl.float32)
-    s_r.index(slot * RATES + DECAY).store(b_g)
-    s_r.index(slot * RATES + GAM).store(b_gam)
-    s_r.index(slot * RATES + LEFT).store(gl.exp2(gl.where(o_c < n, b_gl + slope * n - b_g, float("-inf"))))
-    s_r.index(slot * RATES + BETA).store(b_beta)
-    s_r.index(slot * RATES + BETA_GAM).store(b_beta * b_gam)
+    s_r[0].index(slot).store(b_g)
+    s_r[1].index(slot).store(b_gam)
+    s_r[2].index(slot).store(gl.exp2(gl.where(o_c < n, b_gl + slope * n - b_g, float("-inf"))))
+    if len(s_r) > 3:
+        b_beta = b_beta.to(gl.float32)
+        s_r[3].index(slot).store(b_beta)
+        s_r[4].index(slot).store(b_beta * b_gam)
 
 
 @gluon.jit
@@ -108,6 +110,7 @@ def chunk_delta_o_sm90_kernel(
     L_r: gl.constexpr = gl.BlockedLayout([1], [32], [W], [0])
     L_o: gl.constexpr = gl.BlockedLayout([1, 8], [256 // BV, BV // 8], [W, 1], [1, 0])
     S: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
+    R: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     IO: gl.constexpr = k.dtype.element_ty
     NV: gl.constexpr = V // BV
 
@@ -135,7 +138,14 @@ def chunk_delta_o_sm90_kernel(
     if Ai is not None:
         s_Ai = gl.allocate_shared_memory(IO, [2, C, C], S)
     s_p = gl.allocate_shared_memory(IO, [C, C], S)
-    s_r = gl.allocate_shared_memory(gl.float32, [2 * RATES, C], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    s_g = gl.allocate_shared_memory(gl.float32, [2, C], R)
+    s_gam = gl.allocate_shared_memory(gl.float32, [2, C], R)
+    s_left = gl.allocate_shared_memory(gl.float32, [2, C], R)
+    s_r = (s_g, s_gam, s_left)
+    if Ai is not None:
+        s_beta = gl.allocate_shared_memory(gl.float32, [2, C], R)
+        s_beta_gam = gl.allocate_shared_memory(gl.float32, [2, C], R)
+        s_r = (s_g, s_gam, s_left, s_beta, s_beta_gam)
 
     o_sv = i_v + gl.arange(0, BV, gl.SliceLayout(1, M_ck))
     o_sk = gl.arange(0, K, gl.SliceLayout(0, M_ck))
@@ -167,7 +177,6 @@ def chunk_delta_o_sm90_kernel(
         c_k = s_k.index(slot)
         c_q = s_q.index(slot)
         c_v = s_v.index(slot)
-        c_r = slot * RATES
         b_s16 = gl.convert_layout(b_s.to(IO), by_k)
         p = warpgroup_mma(c_k, c_q.permute((1, 0)), gl.zeros([C, C], gl.float32, M_cc), use_acc=False, is_async=True)
         zeros = gl.zeros([BV, C], gl.float32, M_vc)
@@ -176,26 +185,26 @@ def chunk_delta_o_sm90_kernel(
         read = warpgroup_mma(b_s16, c_q.permute((1, 0)), zeros, use_acc=False, is_async=True)
         if Ai is not None:
             clear_above_diagonal(s_Ai.index(slot), n, W)
-        b_E = pair_decay_transposed(s_r.index(c_r + DECAY), M_cc)
+        b_E = pair_decay_transposed(s_g.index(slot), M_cc)
         b_p = warpgroup_mma_wait(2 if Ai is not None else 1, [p])
         s_p.store((b_p * b_E).to(IO))
         b_v = c_v.permute((1, 0)).load(M_vc).to(gl.float32)
         if Ai is not None:
             b_held = warpgroup_mma_wait(1, [held])
-            b_x = b_v * s_r.index(c_r + BETA).load(columns)[None, :]
-            b_x -= b_held * s_r.index(c_r + BETA_GAM).load(columns)[None, :]
+            b_x = b_v * s_beta.index(slot).load(columns)[None, :]
+            b_x -= b_held * s_beta_gam.index(slot).load(columns)[None, :]
             b_x16 = gl.convert_layout(b_x.to(IO), by_k)
             fence_async_shared()
             new = warpgroup_mma(b_x16, s_Ai.index(slot).permute((1, 0)), zeros, use_acc=False, is_async=True)
         else:
             fence_async_shared()
         b_o = warpgroup_mma_wait(1 if Ai is not None else 0, [read])
-        b_o *= s_r.index(c_r + GAM).load(columns)[None, :]
+        b_o *= s_gam.index(slot).load(columns)[None, :]
         b_s *= gl.exp2(b_gl + slope * n)
         if Ai is not None:
             b_v = warpgroup_mma_wait(0, [new])
         b_u16 = gl.convert_layout(b_v.to(IO), by_k)
-        b_end = gl.convert_layout((b_v * s_r.index(c_r + LEFT).load(columns)[None, :]).to(IO), by_c)
+        b_end = gl.convert_layout((b_v * s_left.index(slot).load(columns)[None, :]).to(IO), by_c)
         out = warpgroup_mma(b_u16, s_p, b_o, is_async=True)
         state = warpgroup_mma(b_end, c_k, b_s, is_async=True)
         store_rates(s_r, 1 - slot, b_g, b_gl_next, b_beta, slope, n_next, C, L_r)

@@ -4,77 +4,64 @@ import triton
 import triton.language as tl
 
 from ._chunks import chunk_rows
+from ._decay import pair_decay
 from .solve_tril import store_block
 
 
 @triton.jit
-def gram_blocks(
-    k, b_gi, b_gj, b_rate, H, n, o_i, o_j,
-    P: tl.constexpr, S: tl.constexpr, K: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """beta_i <k_i, k_j> 2^(g_i - g_j) of the rows o_i [P, S] and o_j [P, S] of the chunk, o_j < o_i: [P, S, S]."""
-    b_A = tl.zeros([P, S, S], dtype=tl.float32)
-    if P == 1:
-        b_A = tl.reshape(b_A, (S, S))
-    for i_k in tl.static_range(0, K, BK):
-        o_k = i_k + tl.arange(0, BK)
-        m_i = (o_i < n)[:, :, None] & (o_k < K)[None, None, :]
-        m_j = (o_j < n)[:, None, :] & (o_k < K)[None, :, None]
-        b_i = tl.load(k + (o_i * H * K)[:, :, None] + o_k[None, None, :], mask=m_i, other=0.0)
-        b_j = tl.load(k + (o_j * H * K)[:, None, :] + o_k[None, :, None], mask=m_j, other=0.0)
-        if P == 1:
-            b_A = tl.dot(tl.reshape(b_i, (S, BK)), tl.reshape(b_j, (BK, S)), b_A, input_precision=PRECISION)
-        else:
-            b_A = tl.dot(b_i, b_j, b_A, input_precision=PRECISION)
-    b_A = tl.reshape(b_A, (P, S, S)) * b_rate[:, :, None]
-    m = (o_i[:, :, None] > o_j[:, None, :]) & (o_i < n)[:, :, None]
-    return b_A * tl.exp2(tl.where(m, b_gi[:, :, None] - b_gj[:, None, :], float("-inf")))
+def diagonal_blocks(b_A, P: tl.constexpr, S: tl.constexpr):
+    """Of [P S, P S], [P, S, S]. Each is where it was: no thread has to ask another one."""
+    o_p = tl.arange(0, P)
+    m = (o_p[:, None] == o_p[None, :])[:, None, :, None]
+    return tl.sum(tl.where(m, tl.reshape(b_A, (P, S, P, S)), 0.0), axis=2)
 
 
 @triton.jit
-def inverses_of_16(b_A):
-    """(I + A)^-1 of strictly lower triangular blocks [P, 16, 16]: Z = Ai - I obeys Z = -A - Z A, column by column from
-    the last."""
+def blocks_below(b_A, P: tl.constexpr, S: tl.constexpr):
+    """Of [2 P S, 2 P S], the lower left quarter of each diagonal block of 2 S: [P, S, S]."""
+    o_p = tl.arange(0, 2 * P)
+    m = (o_p[:, None] == o_p[None, :] + 1)[:, None, :, None]
+    b_L = tl.sum(tl.where(m, tl.reshape(b_A, (2 * P, S, 2 * P, S)), 0.0), axis=2)
+    _, b_L = tl.split(tl.permute(tl.reshape(b_L, (P, 2, S, S)), (0, 2, 3, 1)))
+    return b_L
+
+
+@triton.jit
+def doubled(b_X, b_A, S: tl.constexpr, PRECISION: tl.constexpr):
+    """From b_X [P, 16, 16], inverses of I + A's diagonal blocks of S, those of 2 S: X - X L X, L what lies between."""
     o_s = tl.arange(0, 16)
-    b_Z = -b_A
-    for i in tl.static_range(2, 16):
-        j = 15 - i
-        b_a = tl.sum(tl.where((o_s == j)[None, None, :], b_A, 0.0), axis=2)
-        b_z = tl.sum(b_Z * b_a[:, None, :], axis=2)
-        b_Z = tl.where(((o_s[:, None] > o_s[None, :]) & (o_s == j)[None, :])[None, :, :], b_Z - b_z[:, :, None], b_Z)
-    return tl.where((o_s[:, None] == o_s[None, :])[None, :, :], 1.0, b_Z)
+    m = (o_s[:, None] // (2 * S) == o_s[None, :] // (2 * S)) & (o_s[:, None] // S > o_s[None, :] // S)
+    b_L = tl.where(m[None, :, :], b_A, 0.0)
+    return b_X - tl.dot(tl.dot(b_X, b_L, input_precision=PRECISION), b_X, input_precision=PRECISION)
 
 
 @triton.jit
-def halves(b, P: tl.constexpr, S: tl.constexpr):
-    """[2 P S] as the even and the odd blocks of S: two of [P, S]."""
-    return tl.split(tl.permute(tl.reshape(b, (P, 2, S)), (0, 2, 1)))
+def inverses_of_16(b_A, PRECISION: tl.constexpr):
+    """(I + A)^-1 of strictly lower triangular blocks [P, 16, 16], from blocks of two on."""
+    o_s = tl.arange(0, 16)
+    m = (o_s[:, None] // 2 == o_s[None, :] // 2) & (o_s[:, None] > o_s[None, :])
+    b_X = tl.where((o_s[:, None] == o_s[None, :])[None, :, :], 1.0, tl.where(m[None, :, :], -b_A, 0.0))
+    b_X = doubled(b_X, b_A, 2, PRECISION)
+    b_X = doubled(b_X, b_A, 4, PRECISION)
+    return doubled(b_X, b_A, 8, PRECISION)
 
 
 @triton.jit
-def pairs(
-    b_X, k, b_g, b_beta, H, n,
-    S: tl.constexpr, C: tl.constexpr, K: tl.constexpr, BK: tl.constexpr,
-    PRECISION: tl.constexpr, MERGE: tl.constexpr,
-):  # fmt: skip
-    """From the inverses b_X [C / S, S, S] of the diagonal blocks, for each pair of neighbours (X0, -X1 A10 X0, X1)."""
-    P: tl.constexpr = C // (2 * S)
+def pairs(b_X, b_L, P: tl.constexpr, S: tl.constexpr, PRECISION: tl.constexpr):
+    """From the inverses b_X [2 P, S, S] of diagonal blocks, for each pair of neighbours (X0, -X1 L X0, X1)."""
     b_X0, b_X1 = tl.split(tl.permute(tl.reshape(b_X, (P, 2, S, S)), (0, 2, 3, 1)))
-    b_gj, b_gi = halves(b_g, P, S)
-    _, b_rate = halves(b_beta, P, S)
-    o_j = tl.arange(0, P)[:, None] * (2 * S) + tl.arange(0, S)[None, :]
-    b_A = gram_blocks(k, b_gi, b_gj, b_rate, H, n, o_j + S, o_j, P, S, K, BK, PRECISION)
     if P == 1:
-        b_A = tl.dot(tl.reshape(b_X1, (S, S)), tl.reshape(b_A, (S, S)), input_precision=MERGE)
-        b_A = tl.reshape(tl.dot(b_A, tl.reshape(b_X0, (S, S)), input_precision=MERGE), (P, S, S))
+        b_X10 = tl.dot(tl.reshape(b_X1, (S, S)), tl.reshape(b_L, (S, S)), input_precision=PRECISION)
+        b_X10 = tl.reshape(tl.dot(b_X10, tl.reshape(b_X0, (S, S)), input_precision=PRECISION), (P, S, S))
     else:
-        b_A = tl.dot(tl.dot(b_X1, b_A, input_precision=MERGE), b_X0, input_precision=MERGE)
-    return b_X0, -b_A, b_X1
+        b_X10 = tl.dot(tl.dot(b_X1, b_L, input_precision=PRECISION), b_X0, input_precision=PRECISION)
+    return b_X0, -b_X10, b_X1
 
 
 @triton.jit
-def joined(b_X0, b_X10, b_X1, P: tl.constexpr, S: tl.constexpr):
-    """The pairs' inverses [P, 2 S, 2 S]."""
+def merged(b_X, b_L, P: tl.constexpr, S: tl.constexpr, PRECISION: tl.constexpr):
+    """[2 P, S, S] inverses of diagonal blocks -> [P, 2 S, 2 S]."""
+    b_X0, b_X10, b_X1 = pairs(b_X, b_L, P, S, PRECISION)
     b_top = tl.reshape(tl.permute(tl.join(b_X0, tl.zeros_like(b_X0)), (0, 1, 3, 2)), (P, S, 2 * S))
     b_bottom = tl.reshape(tl.permute(tl.join(b_X10, b_X1), (0, 1, 3, 2)), (P, S, 2 * S))
     return tl.reshape(tl.permute(tl.join(b_top, b_bottom), (0, 3, 1, 2)), (P, 2 * S, 2 * S))
@@ -87,7 +74,7 @@ def delta_prescan_kernel(
 ):  # fmt: skip
     """y = the chunk's sums of max(x log2 e, -126); Ai = (I + A)^-1, A[i, j] = beta_i <k_i, k_j> 2^(y_i - y_j), j < i.
 
-    For one chunk and value head. Only those blocks of A are made that the inverse needs.
+    For one chunk and value head. A is one product; its blocks of 16 are inverted in the registers where it leaves them.
     """
     pid = tl.program_id(0).to(tl.int64)
     i_h = pid % HV
@@ -99,34 +86,40 @@ def delta_prescan_kernel(
     k += ((bos + o_t) * H + i_h // (HV // H)) * K
     o_c = tl.arange(0, C)
     m_c = o_c < n
-    b_beta = tl.load(beta + row + o_c * HV, mask=m_c, other=0.0).to(tl.float32)
-    b_g = o_c.to(tl.float32) * 0.0
+    # rows past the chunk's end repeat its last one, so that no load of keys needs a mask of rows
+    o_r = tl.minimum(o_c, n - 1)
+    b_A = tl.zeros([C, C], dtype=tl.float32)
+    for i_k in tl.static_range(0, K, BK):
+        o_k = i_k + tl.arange(0, BK)
+        p_k = k + o_r[:, None] * (H * K) + o_k[None, :]
+        if K % BK == 0:
+            b_k = tl.load(p_k)
+        else:
+            b_k = tl.load(p_k, mask=(o_k < K)[None, :], other=0.0)
+        b_A = tl.dot(b_k, tl.trans(b_k), b_A, input_precision=PRECISION)
+    b_A *= tl.load(beta + row + o_c * HV, mask=m_c, other=0.0).to(tl.float32)[:, None]
     if x is not None:
         b_x = tl.load(x + row + o_c * HV, mask=m_c, other=0.0).to(tl.float32) * 1.4426950408889634
         # not tl.maximum, which would make -126 of a nan
         b_g = tl.cumsum(tl.where(b_x < -126.0, -126.0, b_x), axis=0)
         if y is not None:
             tl.store(y + row + o_c * HV, b_g, mask=m_c)
+        b_A *= pair_decay(b_g, b_g, o_c, o_c, n)
+    b_A = tl.where(o_c[:, None] > o_c[None, :], b_A, 0.0)
+
     stride = HV * C
     Ai += row * C
-    o_d = tl.arange(0, C // 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
-    b_gd = tl.reshape(b_g, (C // 16, 16))
-    b_A = gram_blocks(
-        k, b_gd, b_gd, tl.reshape(b_beta, (C // 16, 16)), H, n, o_d, o_d, C // 16, 16, K, BK, PRECISION
-    )
-    b_X = inverses_of_16(b_A)
+    b_X = inverses_of_16(diagonal_blocks(b_A, C // 16, 16), MERGE)
     if C == 16:
         o_s = tl.arange(0, 16)[None, :]
         store_block(Ai, b_X, stride, n, o_s, o_s)
     else:
         if C >= 64:
-            b_X0, b_X10, b_X1 = pairs(b_X, k, b_g, b_beta, H, n, 16, C, K, BK, PRECISION, MERGE)
-            b_X = joined(b_X0, b_X10, b_X1, C // 32, 16)
+            b_X = merged(b_X, blocks_below(b_A, C // 32, 16), C // 32, 16, MERGE)
         if C == 128:
-            b_X0, b_X10, b_X1 = pairs(b_X, k, b_g, b_beta, H, n, 32, C, K, BK, PRECISION, MERGE)
-            b_X = joined(b_X0, b_X10, b_X1, C // 64, 32)
+            b_X = merged(b_X, blocks_below(b_A, C // 64, 32), C // 64, 32, MERGE)
         S: tl.constexpr = C // 2
-        b_X0, b_X10, b_X1 = pairs(b_X, k, b_g, b_beta, H, n, S, C, K, BK, PRECISION, MERGE)
+        b_X0, b_X10, b_X1 = pairs(b_X, blocks_below(b_A, 1, S), 1, S, MERGE)
         o_s = tl.arange(0, S)[None, :]
         store_block(Ai, b_X0, stride, n, o_s, o_s)
         store_block(Ai, tl.zeros_like(b_X0), stride, n, o_s, o_s + S)

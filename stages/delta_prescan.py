@@ -7,6 +7,8 @@ solve_tril in one kernel.
 A never goes through memory. Without x nothing decays, and there is no y.
 """
 
+import torch
+
 from . import chunk_local_cumsum, chunk_scaled_dot_kkt, solve_tril
 from ._contract import F32, Contract, Launch, Launcher, Port
 from ._tiles import by_dtype, chunk_limits, precision
@@ -45,9 +47,17 @@ def reference(k, beta, x, *, C):
 
 
 def configs(axes, device):
-    warps = {16: 1, 32: 2, 64: 4, 128: 8}[axes["C"]]
-    tile = {"BK": 64, "BK_F32": 32, "num_stages": 1}
-    return [tile | {"num_warps": warps}, tile | {"num_warps": max(1, warps // 2)}]
+    """A tile of K whole, where a chunk's Gram matrix leaves room: then one product of it is all."""
+    C = axes["C"]
+    tile = {"BK": 64 if C == 128 else 128, "BK_F32": 32, "num_stages": 1}
+    warps = {16: 1, 32: 2, 64: 4, 128: 8}[C]
+    return [tile | {"num_warps": warps}, tile | {"BK": 64, "num_warps": warps}]
+
+
+def merge_precision(dtype):
+    """Of the products that merge inverses. bf16: three products of bf16 halves, 2^-17, are far below what the inverse
+    then loses; one of tf32, 2^-11, is not where keys repeat and beta is near 2. fp16 and float32: as solve_tril."""
+    return "bf16x3" if dtype == torch.bfloat16 else inverse_precision(dtype)
 
 
 def launch(k, beta, x, y, Ai, *, C, seqs, config):
@@ -65,7 +75,7 @@ def launch(k, beta, x, y, Ai, *, C, seqs, config):
             ),
             constexprs=dict(
                 K=K, C=C, BK=by_dtype(config, "BK", k.dtype, K), PRECISION=precision(k.dtype),
-                MERGE=inverse_precision(Ai.dtype),
+                MERGE=merge_precision(Ai.dtype),
             ),
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],

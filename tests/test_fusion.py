@@ -38,9 +38,16 @@ def test_what_is_fused(name):
     assert {"wy.rebuild", "scan.rebuild", "scan.vjp", "out.vjp", "solve.vjp"} <= joint.nodes.keys()
 
 
-@pytest.mark.parametrize("name", FUSED)
+@pytest.mark.parametrize("name", ["simple_gla", "retention", "lightning", "linear_attn"])
+def test_the_scan_without_a_correction(name):
+    """With a gate, with slopes, with neither."""
+    an_op = load(name, fuse="chunk_h_o")
+    assert notes(an_op, inputs(an_op, **SIZES)) == ["out: chunk_h_o in place of scan, out"]
+
+
+@pytest.mark.parametrize("name", [*FUSED, "simple_gla", "retention"])
 def test_fused_references_are_the_op(name):
-    an_op = load(name, fuse=BOTH)
+    an_op = load(name, fuse=f"{BOTH},chunk_h_o")
     check(an_op, inputs(an_op, **SIZES), backward=True)
 
 

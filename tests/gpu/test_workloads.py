@@ -73,11 +73,11 @@ def test_gradients(name):
     verified(name, torch.bfloat16, seqlens=(70, 0, 1, 64), backward=True, seed=1)
 
 
-@pytest.mark.parametrize("io", [torch.bfloat16, torch.float32], ids=str)
+@pytest.mark.parametrize("io", [torch.bfloat16, torch.float16, torch.float32], ids=str)
 @pytest.mark.parametrize("workload", ["B1_T8192_H96_D128", "B4_T2048_H16_D128", "B8_T2048_H32_D256"])
-@pytest.mark.parametrize("name", ["gated_delta", "delta_rule", "qwen3_next_gdn"])
+@pytest.mark.parametrize("name", ["gated_delta", "delta_rule", "qwen3_next_gdn", "simple_gla", "retention"])
 def test_fused(name, workload, io):
-    kernel = load(name, backend="triton", mode="chunk", fuse="delta_prescan,chunk_delta_o")
+    kernel = load(name, backend="triton", mode="chunk", fuse="delta_prescan,chunk_delta_o,chunk_h_o")
     with room(op_bytes(kernel.whole, sizes_for(kernel, **WORKLOADS[workload]), io)):
         check(kernel, inputs(kernel, io, device="cuda", **WORKLOADS[workload]))
 

@@ -4,19 +4,18 @@ import triton
 import triton.language as tl
 
 from ._chunks import sequence_span
-from ._decay import chunk_decay, pair_decay, to_chunk_end
-from ._state import load_tile, store_tile
+from ._decay import chunk_decay, pair_decay_transposed, to_chunk_end
+from .chunk_delta_h import load_state, store_state
 
 
 @triton.jit
-def load_rows(x, o_r, stride, o_d, D: tl.constexpr, BD: tl.constexpr):
-    """Rows o_r, all of them there and ``stride`` apart, at the columns o_d of D; zeros past D."""
-    p_x = x + o_r[:, None] * stride + o_d[None, :]
-    if D % BD == 0:
-        b_x = tl.load(p_x)
+def load_columns(p, o, m, WHOLE: tl.constexpr):
+    """A tile whose columns m are there; WHOLE: all of them are."""
+    if WHOLE:
+        b = tl.load(p + o)
     else:
-        b_x = tl.load(p_x, mask=(o_d < D)[None, :], other=0.0)
-    return b_x
+        b = tl.load(p + o, mask=m, other=0.0)
+    return b
 
 
 @triton.jit(do_not_specialize=["scale", "T", "H", "HV"])
@@ -27,8 +26,8 @@ def chunk_delta_o_kernel(
     """v_new = Ai beta (v - 2^g k S), v itself without Ai; o = scale (2^g q S + (E * q k^T) v_new);
     S <- 2^g_C S + (ga k)^T v_new.
 
-    One program owns BV value columns of one sequence's head, the state in tiles [BK, BV]. The scores q k^T come after
-    v_new: beside the products with the state they do not fit the registers.
+    One program owns BV value columns of one sequence's head. All is held transposed, the state in tiles [BV, BK], so
+    that the left operand of every product with the state or with v_new comes from registers.
     """
     NK: tl.constexpr = (K + BK - 1) // BK
     NV: tl.constexpr = (V + BV - 1) // BV
@@ -39,73 +38,73 @@ def chunk_delta_o_kernel(
     bos, length = sequence_span(i_n, cu_seqlens, T)
     p_n = (i_n * HV + i_h) * (K * V)
     o_c = tl.arange(0, C)
-    b_s = ()
-    for j in tl.static_range(NK):
-        b_s = b_s + (load_tile(initial_state, p_n, j * BK + tl.arange(0, BK), o_v, K, V),)
+    b_s = load_state(initial_state, p_n, o_v, K, V, BK, BV)
 
     for i_t in range(tl.cdiv(length, C)):
         o_t = i_t * C
         n = tl.minimum(length - o_t, C)
+        m_c = o_c < n
         # rows past the chunk's end repeat its last one, so that no load needs a mask of rows; what they give is never
         # stored, and enters the state with the factor 0
         o_r = tl.minimum(o_c, n - 1)
+        p_k = k + ((bos + o_t) * H + i_h // (HV // H)) * K
+        p_q = q + ((bos + o_t) * H + i_h // (HV // H)) * K
         row = (bos + o_t) * HV + i_h
-        p_k = ((bos + o_t) * H + i_h // (HV // H)) * K
-        b_u = load_rows(v + row * V, o_r, HV * V, o_v, V, BV)
-        b_new = b_u.to(tl.float32)
-        if (g is not None) or (g_gamma is not None):
-            b_g, b_gl = chunk_decay(g, g_gamma, i_h, bos, o_t, length, HV, C)
-            b_gam = tl.exp2(b_g)[:, None]
-
-        b_held = tl.zeros([C, BV], dtype=tl.float32)
-        b_o = tl.zeros([C, BV], dtype=tl.float32)
-        for j in tl.static_range(NK):
-            o_k = j * BK + tl.arange(0, BK)
-            b_q = load_rows(q + p_k, o_r, H * K, o_k, K, BK)
-            b_j = b_s[j].to(b_q.dtype)
-            b_o = tl.dot(b_q, b_j, b_o, input_precision=PRECISION)
-            if Ai is not None:
-                b_k = load_rows(k + p_k, o_r, H * K, o_k, K, BK)
-                b_held = tl.dot(b_k, b_j, b_held, input_precision=PRECISION)
-        if (g is not None) or (g_gamma is not None):
-            b_held *= b_gam
-            b_o *= b_gam
-        if Ai is not None:
-            b_beta = tl.load(beta + row + o_r * HV).to(tl.float32)
-            b_x = ((b_new - b_held) * b_beta[:, None]).to(b_u.dtype)
-            b_Ai = load_rows(Ai + row * C, o_r, HV * C, o_c, C, C)
-            b_Ai = tl.where(o_r[:, None] >= o_c[None, :], b_Ai, 0.0)
-            b_new = tl.dot(b_Ai, b_x, input_precision=PRECISION)
-            b_u = b_new.to(b_u.dtype)
-        if (g is not None) or (g_gamma is not None):
-            b_end = (b_new * to_chunk_end(b_g, b_gl, n, C)[:, None]).to(b_u.dtype)
-        else:
-            b_end = tl.where((o_c < n)[:, None], b_u, 0.0)
-
+        o_vc = o_v[:, None] + o_c[None, :] * (HV * V)
+        m_vc = (o_v < V)[:, None] & m_c[None, :]
+        b_g, b_gl = chunk_decay(g, g_gamma, i_h, bos, o_t, length, HV, C)
         b_a = tl.zeros([C, C], dtype=tl.float32)
         for j in tl.static_range(NK):
             o_k = j * BK + tl.arange(0, BK)
-            b_k = load_rows(k + p_k, o_r, H * K, o_k, K, BK)
-            b_q = load_rows(q + p_k, o_r, H * K, o_k, K, BK)
-            b_a = tl.dot(b_q, tl.trans(b_k), b_a, input_precision=PRECISION)
+            b_qt = load_columns(p_q, o_k[:, None] + o_r[None, :] * (H * K), (o_k < K)[:, None], K % BK == 0)
+            b_k = load_columns(p_k, o_r[:, None] * (H * K) + o_k[None, :], (o_k < K)[None, :], K % BK == 0)
+            b_a = tl.dot(b_k, b_qt, b_a, input_precision=PRECISION)
         if (g is not None) or (g_gamma is not None):
-            b_a *= pair_decay(b_g, b_g, o_c, o_c, n)
+            b_a *= pair_decay_transposed(b_g, b_g, o_c, o_c, n)
         else:
-            b_a = tl.where(o_c[:, None] >= o_c[None, :], b_a, 0.0)
-        b_o = tl.dot(b_a.to(b_u.dtype), b_u, b_o, input_precision=PRECISION) * scale
+            b_a = tl.where(o_c[:, None] <= o_c[None, :], b_a, 0.0)
+        b_p = b_a.to(k.dtype.element_ty)
+
+        b_v = load_columns(v + row * V, o_v[:, None] + o_r[None, :] * (HV * V), (o_v < V)[:, None], V % BV == 0)
+        b_new = b_v.to(tl.float32)
+        if Ai is not None:
+            b_held = tl.zeros([BV, C], dtype=tl.float32)
+            for j in tl.static_range(NK):
+                o_k = j * BK + tl.arange(0, BK)
+                b_kt = load_columns(p_k, o_k[:, None] + o_r[None, :] * (H * K), (o_k < K)[:, None], K % BK == 0)
+                b_held = tl.dot(b_s[j].to(b_kt.dtype), b_kt, b_held, input_precision=PRECISION)
+            if (g is not None) or (g_gamma is not None):
+                b_held *= tl.exp2(b_g)[None, :]
+            b_beta = tl.load(beta + row + o_r * HV).to(tl.float32)
+            b_x = ((b_new - b_held) * b_beta[None, :]).to(b_v.dtype)
+            m_ji = m_c[None, :] & (o_c[:, None] <= o_c[None, :])
+            b_Ait = tl.load(Ai + row * C + o_c[:, None] + o_c[None, :] * (HV * C), mask=m_ji, other=0.0)
+            b_new = tl.dot(b_x, b_Ait, input_precision=PRECISION)
+        b_u = b_new.to(b_v.dtype)
+        if (g is not None) or (g_gamma is not None):
+            b_end = (b_new * to_chunk_end(b_g, b_gl, n, C)[None, :]).to(b_v.dtype)
+        else:
+            b_end = tl.where(m_c[None, :], b_u, 0.0)
+
+        b_o = tl.zeros([BV, C], dtype=tl.float32)
+        for j in tl.static_range(NK):
+            o_k = j * BK + tl.arange(0, BK)
+            b_qt = load_columns(p_q, o_k[:, None] + o_r[None, :] * (H * K), (o_k < K)[:, None], K % BK == 0)
+            b_o = tl.dot(b_s[j].to(b_qt.dtype), b_qt, b_o, input_precision=PRECISION)
+        if (g is not None) or (g_gamma is not None):
+            b_o *= tl.exp2(b_g)[None, :]
+        b_o = tl.dot(b_u, b_p, b_o, input_precision=PRECISION) * scale
+        tl.store(o + row * V + o_vc, b_o.to(o.dtype.element_ty), mask=m_vc)
 
         b_next = ()
         for j in tl.static_range(NK):
-            b_k = load_rows(k + p_k, o_r, H * K, j * BK + tl.arange(0, BK), K, BK)
+            o_k = j * BK + tl.arange(0, BK)
+            b_k = load_columns(p_k, o_r[:, None] * (H * K) + o_k[None, :], (o_k < K)[None, :], K % BK == 0)
             b_j = b_s[j]
             if (g is not None) or (g_gamma is not None):
                 b_j *= tl.exp2(b_gl)
-            b_next = b_next + (tl.dot(tl.trans(b_k), b_end, b_j, input_precision=PRECISION),)
+            b_next = b_next + (tl.dot(b_end, b_k, b_j, input_precision=PRECISION),)
         b_s = b_next
 
-        m_cv = (o_c < n)[:, None] & (o_v < V)[None, :]
-        tl.store(o + row * V + o_c[:, None] * (HV * V) + o_v[None, :], b_o.to(o.dtype.element_ty), mask=m_cv)
-
     if final_state is not None:
-        for j in tl.static_range(NK):
-            store_tile(final_state, p_n, b_s[j], j * BK + tl.arange(0, BK), o_v, K, V)
+        store_state(final_state, p_n, b_s, o_v, K, V, BK)

@@ -171,7 +171,8 @@ def chunk_delta_o_sm90_kernel(
         n_next = gl.minimum(length - i_next * C, C)
         row_next = row + (i_next - i_t) * C * HV
         row_k_next = row_k + (i_next - i_t) * C * H
-        copy_chunk(s_q, s_k, s_v, s_Ai, 1 - slot, q, k, v, Ai, row_next, row_k_next, n_next, H, HV, K, V, C, W)
+        if Ai is not None:
+            copy_chunk(s_q, s_k, s_v, s_Ai, 1 - slot, q, k, v, Ai, row_next, row_k_next, n_next, H, HV, K, V, C, W)
         b_g, b_gl_next, b_beta = load_rates(beta, g, row_next, n_next, HV, C, L_r)
 
         c_k = s_k.index(slot)
@@ -185,6 +186,9 @@ def chunk_delta_o_sm90_kernel(
         read = warpgroup_mma(b_s16, c_q.permute((1, 0)), zeros, use_acc=False, is_async=True)
         if Ai is not None:
             clear_above_diagonal(s_Ai.index(slot), n, W)
+        else:
+            # here the copy's addresses take registers that are free; under the delta rule none are (timed)
+            copy_chunk(s_q, s_k, s_v, s_Ai, 1 - slot, q, k, v, Ai, row_next, row_k_next, n_next, H, HV, K, V, C, W)
         b_E = pair_decay_transposed(s_g.index(slot), M_cc)
         b_p = warpgroup_mma_wait(2 if Ai is not None else 1, [p])
         s_p.store((b_p * b_E).to(IO))

@@ -4,7 +4,6 @@ import triton
 import triton.language as tl
 
 from ._chunks import chunk_rows
-from ._decay import pair_decay
 from .solve_tril import store_block
 
 
@@ -27,12 +26,34 @@ def blocks_below(b_A, P: tl.constexpr, S: tl.constexpr):
 
 
 @triton.jit
+def upper_half(b_x):
+    """b_x rounded to bf16, by integers (the conversion of single numbers is slow), and what is left."""
+    b_i = b_x.to(tl.int32, bitcast=True) + 0x8000
+    b_rest = b_x - (b_i & -0x10000).to(tl.float32, bitcast=True)
+    return (b_i >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True), b_rest
+
+
+@triton.jit
+def close_dot(b_x, b_y, PRECISION: tl.constexpr):
+    """A product of float32 that is near theirs: by three of their bf16 halves, or as PRECISION has it."""
+    if PRECISION == "bf16x3":
+        b_x1, b_x0 = upper_half(b_x)
+        b_y1, b_y0 = upper_half(b_y)
+        b_x0, _ = upper_half(b_x0)
+        b_y0, _ = upper_half(b_y0)
+        b_z = tl.dot(b_x1, b_y1, tl.dot(b_x1, b_y0, tl.dot(b_x0, b_y1)))
+    else:
+        b_z = tl.dot(b_x, b_y, input_precision=PRECISION)
+    return b_z
+
+
+@triton.jit
 def doubled(b_X, b_A, S: tl.constexpr, PRECISION: tl.constexpr):
     """From b_X [P, 16, 16], inverses of I + A's diagonal blocks of S, those of 2 S: X - X L X, L what lies between."""
     o_s = tl.arange(0, 16)
     m = (o_s[:, None] // (2 * S) == o_s[None, :] // (2 * S)) & (o_s[:, None] // S > o_s[None, :] // S)
     b_L = tl.where(m[None, :, :], b_A, 0.0)
-    return b_X - tl.dot(tl.dot(b_X, b_L, input_precision=PRECISION), b_X, input_precision=PRECISION)
+    return b_X - close_dot(close_dot(b_X, b_L, PRECISION), b_X, PRECISION)
 
 
 @triton.jit
@@ -51,17 +72,24 @@ def pairs(b_X, b_L, P: tl.constexpr, S: tl.constexpr, PRECISION: tl.constexpr):
     """From the inverses b_X [2 P, S, S] of diagonal blocks, for each pair of neighbours (X0, -X1 L X0, X1)."""
     b_X0, b_X1 = tl.split(tl.permute(tl.reshape(b_X, (P, 2, S, S)), (0, 2, 3, 1)))
     if P == 1:
-        b_X10 = tl.dot(tl.reshape(b_X1, (S, S)), tl.reshape(b_L, (S, S)), input_precision=PRECISION)
-        b_X10 = tl.reshape(tl.dot(b_X10, tl.reshape(b_X0, (S, S)), input_precision=PRECISION), (P, S, S))
+        b_X10 = close_dot(tl.reshape(b_X1, (S, S)), tl.reshape(b_L, (S, S)), PRECISION)
+        b_X10 = tl.reshape(close_dot(b_X10, tl.reshape(b_X0, (S, S)), PRECISION), (P, S, S))
     else:
-        b_X10 = tl.dot(tl.dot(b_X1, b_L, input_precision=PRECISION), b_X0, input_precision=PRECISION)
+        b_X10 = close_dot(close_dot(b_X1, b_L, PRECISION), b_X0, PRECISION)
     return b_X0, -b_X10, b_X1
 
 
 @triton.jit
-def merged(b_X, b_L, P: tl.constexpr, S: tl.constexpr, PRECISION: tl.constexpr):
-    """[2 P, S, S] inverses of diagonal blocks -> [P, 2 S, 2 S]."""
-    b_X0, b_X10, b_X1 = pairs(b_X, b_L, P, S, PRECISION)
+def store_pairs(Ai, b_X10, stride, n, P: tl.constexpr, S: tl.constexpr):
+    """What lies between the diagonal blocks of S of each pair: b_X10 [P, S, S] below, zeros above."""
+    o_s = tl.arange(0, P)[:, None] * (2 * S) + tl.arange(0, S)[None, :]
+    store_block(Ai, tl.zeros_like(b_X10), stride, n, o_s, o_s + S)
+    store_block(Ai, b_X10, stride, n, o_s + S, o_s)
+
+
+@triton.jit
+def joined(b_X0, b_X10, b_X1, P: tl.constexpr, S: tl.constexpr):
+    """The pairs' inverses [P, 2 S, 2 S]."""
     b_top = tl.reshape(tl.permute(tl.join(b_X0, tl.zeros_like(b_X0)), (0, 1, 3, 2)), (P, S, 2 * S))
     b_bottom = tl.reshape(tl.permute(tl.join(b_X10, b_X1), (0, 1, 3, 2)), (P, S, 2 * S))
     return tl.reshape(tl.permute(tl.join(b_top, b_bottom), (0, 3, 1, 2)), (P, 2 * S, 2 * S))
@@ -97,31 +125,30 @@ def delta_prescan_kernel(
         else:
             b_k = tl.load(p_k, mask=(o_k < K)[None, :], other=0.0)
         b_A = tl.dot(b_k, tl.trans(b_k), b_A, input_precision=PRECISION)
-    b_A *= tl.load(beta + row + o_c * HV, mask=m_c, other=0.0).to(tl.float32)[:, None]
     if x is not None:
         b_x = tl.load(x + row + o_c * HV, mask=m_c, other=0.0).to(tl.float32) * 1.4426950408889634
         # not tl.maximum, which would make -126 of a nan
         b_g = tl.cumsum(tl.where(b_x < -126.0, -126.0, b_x), axis=0)
         if y is not None:
             tl.store(y + row + o_c * HV, b_g, mask=m_c)
-        b_A *= pair_decay(b_g, b_g, o_c, o_c, n)
-    b_A = tl.where(o_c[:, None] > o_c[None, :], b_A, 0.0)
+        b_A *= tl.exp2(tl.where(o_c[:, None] > o_c[None, :], b_g[:, None] - b_g[None, :], float("-inf")))
+    else:
+        b_A = tl.where(o_c[:, None] > o_c[None, :], b_A, 0.0)
+    b_A *= tl.load(beta + row + o_c * HV, mask=m_c, other=0.0).to(tl.float32)[:, None]
 
     stride = HV * C
     Ai += row * C
     b_X = inverses_of_16(diagonal_blocks(b_A, C // 16, 16), MERGE)
-    if C == 16:
-        o_s = tl.arange(0, 16)[None, :]
-        store_block(Ai, b_X, stride, n, o_s, o_s)
-    else:
-        if C >= 64:
-            b_X = merged(b_X, blocks_below(b_A, C // 32, 16), C // 32, 16, MERGE)
-        if C == 128:
-            b_X = merged(b_X, blocks_below(b_A, C // 64, 32), C // 64, 32, MERGE)
-        S: tl.constexpr = C // 2
-        b_X0, b_X10, b_X1 = pairs(b_X, blocks_below(b_A, 1, S), 1, S, MERGE)
-        o_s = tl.arange(0, S)[None, :]
-        store_block(Ai, b_X0, stride, n, o_s, o_s)
-        store_block(Ai, tl.zeros_like(b_X0), stride, n, o_s, o_s + S)
-        store_block(Ai, b_X10, stride, n, o_s + S, o_s)
-        store_block(Ai, b_X1, stride, n, o_s + S, o_s + S)
+    o_d = tl.arange(0, C // 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
+    store_block(Ai, b_X, stride, n, o_d, o_d)
+    if C >= 64:
+        b_X0, b_X10, b_X1 = pairs(b_X, blocks_below(b_A, C // 32, 16), C // 32, 16, MERGE)
+        store_pairs(Ai, b_X10, stride, n, C // 32, 16)
+        b_X = joined(b_X0, b_X10, b_X1, C // 32, 16)
+    if C == 128:
+        b_X0, b_X10, b_X1 = pairs(b_X, blocks_below(b_A, C // 64, 32), C // 64, 32, MERGE)
+        store_pairs(Ai, b_X10, stride, n, C // 64, 32)
+        b_X = joined(b_X0, b_X10, b_X1, C // 64, 32)
+    if C > 16:
+        _, b_X10, _ = pairs(b_X, blocks_below(b_A, 1, C // 2), 1, C // 2, MERGE)
+        store_pairs(Ai, b_X10, stride, n, 1, C // 2)

@@ -3,29 +3,37 @@
 from dataclasses import replace
 
 from ._contract import Launch, ceil_div
-from ._tiles import by_dtype, precision
+from ._tiles import by_dtype, precision, state_limits
+
+
+def scan_o_limits(axes, device):
+    """None, or why these sizes are refused. On Hopper in 16 bits the parts are faster than any kernel but the one that
+    is written for it, which takes some sizes only."""
+    if device == "sm_90":
+        if axes["C"] != 64:
+            return f"C = {axes['C']}: on {device} 64"
+        if axes["K"] not in (64, 128):
+            return f"K = {axes['K']}: on {device} 64 or 128"
+        if axes["V"] % 64:
+            return f"V = {axes['V']}: on {device} a multiple of 64"
+    return state_limits(axes, device)
 
 
 def scan_o_configs(axes, device):
-    """A state tile [K, BV], the pairs of a chunk and its rows share the registers: where the products' operands go
-    through them (sm_80, sm_100), and for long K or C, tiles are narrower. gluon: the kernel for Hopper, for the sizes
-    that it was written for and 16 bits."""
+    """A state tile [K, BV], the pairs of a chunk and its rows share the registers: for long K or C, tiles are narrower.
+    gluon: the kernel for Hopper, for 16 bits."""
     C = axes["C"]
     shared = {
-        "gluon": 0, "BK_F32": 32, "BV_F32": 16, "num_stages_F32": 1, "num_warps_F32": 8 if C == 128 else 4,
+        "gluon": int(device == "sm_90"), "gluon_F32": 0, "BK": 64, "BK_F32": 32, "BV_F32": 16, "num_stages_F32": 1,
+        "num_warps_F32": 8 if C == 128 else 4,
     }  # fmt: skip
-    if axes["K"] > 128 or C == 128:
-        tiles = [(64, 32, 8, 1), (64, 64, 8, 1)]
-    elif device == "sm_90":
-        tiles = [(128, 64, 4, 2), (128, 64, 4, 1)]
+    if device == "sm_90":
+        tiles = [(64, 4, 1)]
+    elif axes["K"] > 128 or C == 128:
+        tiles = [(32, 8, 1), (64, 8, 1)]
     else:
-        tiles = [(64, 32, 8, 2), (64, 32, 4, 2)]
-    plain = [
-        {**shared, "BK": BK, "BV": BV, "num_warps": warps, "num_stages": stages} for BK, BV, warps, stages in tiles
-    ]
-    if device == "sm_90" and C == 64 and axes["K"] in (64, 128) and axes["V"] % 64 == 0:
-        return [{**plain[0], "gluon": 1, "gluon_F32": 0, "num_stages": 1}, *plain]
-    return plain
+        tiles = [(32, 8, 2), (32, 4, 2)]
+    return [{**shared, "BV": BV, "num_warps": warps, "num_stages": stages} for BV, warps, stages in tiles]
 
 
 def scan_o(q, k, v, beta, Ai, g, g_gamma, initial_state, o, final_state, scale, C, seqs, config):

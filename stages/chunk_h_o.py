@@ -10,8 +10,7 @@ import torch
 
 from ._contract import F32, Contract, Launcher, Port
 from ._decay import chunk_log_decay, pair_decay, per_value_head
-from ._scan_o import scan_o, scan_o_configs
-from ._tiles import state_limits
+from ._scan_o import scan_o, scan_o_configs, scan_o_limits
 
 CONTRACT = Contract(
     inputs={
@@ -35,7 +34,7 @@ stages:
 outputs: {o: out.o, final_state: scan.final_state}
 """
 
-FASTER_ON = ()
+FASTER_ON = ("sm_90",)
 
 
 def reference(q, k, v, g, g_gamma, initial_state, *, scale, C):
@@ -61,4 +60,4 @@ def launch(q, k, v, g, g_gamma, initial_state, o, final_state, *, scale, C, seqs
     return [scan_o(q, k, v, None, None, g, g_gamma, initial_state, o, final_state, scale, C, seqs, config)]
 
 
-LAUNCHERS = [Launcher("triton", launch, scan_o_configs, state_limits)]
+LAUNCHERS = [Launcher("triton", launch, scan_o_configs, scan_o_limits)]

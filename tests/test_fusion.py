@@ -81,6 +81,8 @@ def test_auto_takes_what_was_timed_faster_on_this_device():
     assert fusions("auto", stages, torch.device("cpu")) == []
     quick = {name: replace(stage, faster_on=("cpu",)) for name, stage in stages.items() if name == "chunk_delta_o"}
     assert fusions("auto", quick, torch.device("cpu")) == list(quick.values())
+    assert fusions("auto", quick, torch.device("cpu"), torch.bfloat16) == list(quick.values())
+    assert fusions("auto", quick, torch.device("cpu"), torch.float32) == []
 
 
 def test_none_is_the_file_and_names_choose():

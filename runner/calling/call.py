@@ -112,6 +112,6 @@ class Call:
 
         def make():
             rebuilt = None if self.op.memory_budget is None else self.op.recompute_choice(self)
-            return self.op.fused(with_rebuilt(rebuilt), self.sizes, self.device)
+            return self.op.fused(with_rebuilt(rebuilt), self.sizes, self.device, self.io)
 
         return self.found.get((tuple(wanted), tuple(cotangents)), make)

@@ -170,16 +170,18 @@ class Op:
             raise no_recurrent_form(graph)
         return found or graph
 
-    def fused(self, graph: Graph, sizes: Mapping[str, int], device: torch.device) -> Graph:
+    def fused(
+        self, graph: Graph, sizes: Mapping[str, int], device: torch.device, io: torch.dtype | None = None
+    ) -> Graph:
         """The graph with what this op's fusions can do in one kernel of these sizes."""
         if self.fuse == NONE:
             return graph
 
         def make():
-            allowed = fusions(self.fuse, self.stages, device)
+            allowed = fusions(self.fuse, self.stages, device, io)
             return graph, fused_graph(graph, allowed, self.stages, sizes, device)
 
-        key = ("fused", id(graph), tuple(sizes.items()), device)
+        key = ("fused", id(graph), tuple(sizes.items()), device, io)
         return self.graphs.get(key, make)[1]  # beside the graph itself, which keeps its id from being another's
 
     def for_length(self, longest: int | None) -> "Op":
@@ -280,7 +282,7 @@ class Op:
         sizes = complete(graph, sizes, packing.N if packing else None)
         backend = resolve_backend(self.backend, device, io)
         numbers = parameters(graph, sizes, params)
-        graph = self.fused(self.in_mode(graph, longest), sizes, device)
+        graph = self.fused(self.in_mode(graph, longest), sizes, device, io)
         return Call(self, graph, tensors, numbers, sizes, packing, io, device, backend, wanted)
 
     def split(self, given: Mapping) -> tuple[dict[str, torch.Tensor | None], dict[str, float]]:

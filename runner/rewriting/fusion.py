@@ -17,12 +17,13 @@ from .apply import with_replaced
 NONE, AUTO = "none", "auto"
 
 
-def fusions(fuse: str, stages: Mapping[str, Stage], device: torch.device) -> list[Stage]:
+def fusions(fuse: str, stages: Mapping[str, Stage], device: torch.device, io: torch.dtype | None = None) -> list[Stage]:
     """The stages that ``none``, ``auto`` or ``NAME,...`` allows to stand for others; auto: those that were timed faster
-    than what they stand for on this class of device."""
+    than what they stand for on this class of device. That was in 16 bits: none of them for a wider io."""
     able = check_fuse(fuse, stages)
     if fuse in (NONE, AUTO):
-        return [stage for stage in able.values() if fuse == AUTO and device_class(device) in stage.faster_on]
+        auto = fuse == AUTO and (io is None or io.itemsize <= 2)
+        return [stage for stage in able.values() if auto and device_class(device) in stage.faster_on]
     return [able[name] for name in fuse.split(",")]
 
 

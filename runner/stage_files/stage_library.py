@@ -39,7 +39,7 @@ class Stage:
     stages that its gradient is, in the same form as a pattern, over what its vjp takes. pattern: the stages
     whose work it does, as the ``stages`` and ``outputs`` of a pipeline over its own ports; None where it replaces none.
     fuses: whether it does so chunk by chunk, in any call (FUSES), rather than token by token in short ones (REPLACES).
-    faster_on: the classes of device on which it was timed faster than what it stands for.
+    faster_on: the classes of device on which it was timed faster, in 16 bits, than what it stands for.
     segment: the stage that says what a piece of a sequence does to the state (runner/parallel); None where a sequence
     cannot be cut. gathered: the axis along which each rank needs the rows of all; None where its own are enough.
     transport: the back end of the process group that a stage of communication sends over, or "".

@@ -59,7 +59,8 @@ class ParallelOp:
         States are whole: initial_state [N, ...] has all sequences on every rank, of which each rank reads those that
         begin on it; final_state [N, ...] has those that end on this rank, and 0 for the others. So is the gradient of
         an initial state, and of a constant of the model (A_log, say) a rank gives its share: added over the ranks they
-        are what one process gives. Every rank calls backward too, and runs compiled code or none does.
+        are what one process gives. Every rank calls backward too, whichever outputs its loss depends on, and runs
+        compiled code or none does.
 
         Raises ChunkwiseError: what Op raises; RANKS_DIFFER before the first launch where ranks mean different calls;
         RANK_LOST where another rank is gone.
@@ -167,7 +168,8 @@ class ParallelOp:
             trained = [name for name, x in graded if x is not None and x.requires_grad]
         return {
             "pipeline": self.name, "group": (self.ranks.group.group_name, self.ranks.members), "lengths": lengths,
-            "rows": rows, "axes": sizes, **whole_numbers(call), "dtype": name_of(call.io), "back end": call.backend, "params": tuple(call.params.items()),
+            "rows": rows, **whole_numbers(call), "axes": sizes, "dtype": name_of(call.io), "back end": call.backend,
+            "params": tuple(call.params.items()),
             "inputs": tuple(name for name, x in call.tensors.items() if x is not None),
             "gradients": tuple(trained), "outputs": tuple(call.wanted), "compiled": compiled is not None,
         }  # fmt: skip

@@ -80,9 +80,9 @@ OF_CALLS = {
         "Cut a pipeline of the chunked form, with the stages before it outside; or write the stage that gives the map.",
     ),
     codes.RANKS_DIFFER: (
-        "The ranks of a process group called for different things: another pipeline, other lengths, rows, dtypes, params "
-        "or gradients, or another group; or one of them refused its call. It is asked for before the first launch of "
-        "every call.",
+        "The ranks of a process group called for different things: another pipeline, other lengths, rows, dtypes, "
+        "params or gradients, or another group; or one of them refused its call. It is asked for before the first "
+        "launch of every call.",
         "op(**shards, seqlens=[37, 51, 40] if rank else [37, 51])",
         "Call the same op on every rank of the group, with the lengths of all sequences.",
     ),

@@ -7,7 +7,8 @@ side, chained into the state that enters each piece, and the scan is run again f
     E[0] = initial_state;  E[p + 1] = M[p] E[p] + H[p];  final_state = E[pieces]
 
 Three times the work in NT / pieces steps each. The pieces of a sequence follow from T, HV, V and C alone, never from
-the batch, so that a sequence keeps its bits in any batch. Packed sequences are not cut.
+the batch, so that a sequence keeps its bits in any batch. Packed sequences are not cut, nor is float32: its products
+are no work for tensor cores, and a chain of them holds more than the registers do.
 """
 
 from dataclasses import replace
@@ -55,6 +56,11 @@ def in_pieces(configs):
     return piece_configs
 
 
+def whole(k, seqs):
+    """Whether these sequences are scanned in one piece for what they are, whatever their sizes."""
+    return seqs.packed or k.dtype.itemsize == 4
+
+
 def cut(seqs, count):
     """The pieces of plain sequences as sequences: nothing in memory lies elsewhere for it."""
     return replace(seqs, N=seqs.N * count, T=seqs.T // count, NT=seqs.NT // count)
@@ -65,11 +71,12 @@ def chain(maps, passed, first, entered, last, count, *, reverse=False):
     from ..kernels.chain_pieces import chain_pieces_kernel
 
     (N, _, HV, K, V), BV = passed.shape, 16
+    BK = min(64 if K <= 128 else 32, padded(K))
     return Launch(
         chain_pieces_kernel,
         grid=(N * HV * ceil_div(V, BV),),
         args=dict(maps=maps, passed=passed, first=first, entered=entered, last=last, count=count, HV=HV),
-        constexprs=dict(K=K, V=V, BK=min(64, padded(K)), BV=BV, REVERSE=reverse),
+        constexprs=dict(K=K, V=V, BK=BK, BV=BV, REVERSE=reverse),
         num_warps=4,
-        num_stages=2,
+        num_stages=2 if K <= 128 else 1,
     )

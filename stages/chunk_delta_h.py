@@ -14,7 +14,7 @@ import torch
 from ._contract import F32, Contract, Launcher, Port
 from ._decay import chunk_log_decay, per_value_head
 from ._pieces import SCRATCH as PIECES
-from ._pieces import chain, cut, in_pieces, piece_limits
+from ._pieces import chain, cut, in_pieces, piece_limits, whole
 from ._scan import scan_configs, state_scan
 from ._scan_vjp import SCRATCH, reverse_scan, scan_vjp, scan_vjp_configs, scan_vjp_launches
 from ._segment import map_launch
@@ -71,7 +71,7 @@ def launch(k, w, u, g, initial_state, h, v_new, final_state, *, C, seqs, config)
 
 
 def pieces_launch(k, w, u, g, initial_state, h, v_new, final_state, maps, passed, entered, *, C, seqs, config):
-    if seqs.packed:
+    if whole(k, seqs):
         return launch(k, w, u, g, initial_state, h, v_new, final_state, C=C, seqs=seqs, config=config)
     count = config["PIECES"]
     given = dict(C=C, seqs=cut(seqs, count), config=config)
@@ -108,7 +108,7 @@ def pieces_vjp_launch(
 
     return scan_vjp_launches(
         d_h, d_v_new, d_final_state, k, w, g, None, h, v_new, d_k, d_w, d_u, d_g, d_initial_state, d_s, dg_parts,
-        C=C, seqs=seqs, config=config, scan=None if seqs.packed else scan,
+        C=C, seqs=seqs, config=config, scan=None if whole(k, seqs) else scan,
     )  # fmt: skip
 
 

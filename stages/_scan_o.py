@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from ._contract import Launch, ceil_div
+from ._pieces import piece_limits, pieces
 from ._tiles import by_dtype, precision, state_limits
 
 
@@ -17,6 +18,13 @@ def scan_o_limits(axes, device):
         if axes["V"] % 64:
             return f"V = {axes['V']}: on {device} a multiple of 64"
     return state_limits(axes, device)
+
+
+def delta_o_limits(axes, device):
+    """The same for the delta rule, whose scan alone is cut where heads are few and sequences long."""
+    if piece_limits(axes, device) is None:
+        return f"T = {axes['T']} and HV = {axes['HV']}: chunk_delta_h alone is faster, in {pieces(axes)} pieces"
+    return scan_o_limits(axes, device)
 
 
 def scan_o_configs(axes, device):

@@ -11,7 +11,7 @@ import torch
 
 from ._contract import F32, Contract, Launcher, Port
 from ._decay import pair_decay, per_value_head
-from ._scan_o import scan_o, scan_o_configs, scan_o_limits
+from ._scan_o import delta_o_limits, scan_o, scan_o_configs
 
 CONTRACT = Contract(
     inputs={
@@ -68,4 +68,4 @@ def launch(q, k, v, beta, Ai, g, initial_state, o, final_state, *, scale, C, seq
     return [scan_o(q, k, v, beta, Ai, g, None, initial_state, o, final_state, scale, C, seqs, config)]
 
 
-LAUNCHERS = [Launcher("triton", launch, scan_o_configs, scan_o_limits)]
+LAUNCHERS = [Launcher("triton", launch, scan_o_configs, delta_o_limits)]

@@ -104,8 +104,27 @@ def test_what_a_fused_stage_would_keep_to_itself_is_not_fused(tmp_path):
 
 def test_sizes_that_a_fused_kernel_refuses():
     an_op = load("gated_delta", fuse=BOTH)
-    refused = an_op.fused(an_op.whole, {**an_op.bind(inputs(an_op, **SIZES)).sizes, "K": 300}, torch.device("cpu"))
+    sizes = an_op.bind(inputs(an_op, **SIZES)).sizes
+    refused = an_op.fused(an_op.whole, {**sizes, "K": 300}, torch.device("cpu"))
     assert refused.notes == ("out: chunk_delta_o not in place of wy, scan, out: K = 300: at most 256",)
+    refused = an_op.fused(an_op.whole, {**sizes, "T": 1 << 15, "NT": 1 << 9}, torch.device("cpu"))
+    why = "T = 32768 and HV = 2: chunk_delta_h alone is faster, in 32 pieces"
+    assert refused.notes == (f"out: chunk_delta_o not in place of wy, scan, out: {why}",)
+
+
+@pytest.mark.parametrize(
+    "axes, why",
+    [
+        (dict(K=128, V=256, C=64), None),
+        (dict(K=64, V=64, C=64), None),
+        (dict(K=128, V=128, C=32), "C = 32: on sm_90 64"),
+        (dict(K=256, V=128, C=64), "K = 256: on sm_90 64 or 128"),
+        (dict(K=128, V=96, C=64), "V = 96: on sm_90 a multiple of 64"),
+    ],
+)
+def test_sizes_of_the_kernel_for_hopper(axes, why):
+    [launcher] = find_stages()["chunk_h_o"].launchers
+    assert launcher.when(axes, "sm_90") == why and launcher.when(axes, "sm_80") is None
 
 
 @pytest.mark.parametrize(

@@ -38,8 +38,9 @@ class Pipeline(torch.autograd.Function):
         kept, results = run_forward(call, joint)
         ctx.call, ctx.kept_names = call.detached(), list(kept)
         ctx.save_for_backward(*kept.values())
-        ctx.mark_non_differentiable(*(results[name] for name in call.wanted if name not in joint.cotangents))
-        return tuple(results[name] for name in call.wanted)
+        if apart := [results[name] for name in call.wanted if name not in joint.cotangents]:
+            ctx.mark_non_differentiable(*apart)
+        return tuple([results[name] for name in call.wanted])
 
     @staticmethod
     def backward(ctx, *cotangents):
@@ -64,8 +65,7 @@ def run_forward(call, joint: Graph) -> tuple[Tensors, Tensors]:
     if results is None:
         inputs = call.contiguous
         results = run(inputs, seqs)
-    later = joint.read_later
-    kept = {name: x for name, x in inputs.items() if name in later and x is not None}
+    kept = {name: inputs[name] for name in joint.inputs_read_later}
     for name in joint.kept:
         kept[name] = results[name]
     return kept, results

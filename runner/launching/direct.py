@@ -12,7 +12,7 @@ class Cell(int):
     """The place of an argument, which stands for the argument until it is known."""
 
 
-def direct(launcher: Callable, arguments: Sequence[Cell], cell: Callable[[Any], Cell]) -> tuple[Callable, Pick]:
+def direct(launcher: Callable, arguments: Sequence[Cell], cell: Callable[[Any], int]) -> tuple[Callable, Pick]:
     """(what is to be called, cells -> what with). arguments: of the launcher. cell: makes one for a constant.
 
     What the launcher would hand on is found out by asking it once; it is called itself where it has no such part, or
@@ -31,9 +31,10 @@ def needs_memory(launcher) -> list[int]:
     return [size for name, size in vars(launcher).items() if name.endswith("scratch_size")]
 
 
-def pick(handed: tuple, cell: Callable[[Any], Cell]) -> Pick:
+def pick(handed: tuple, cell: Callable[[Any], int]) -> Pick:
     """The last one may be a tuple of arguments: so has Triton 3.7 them."""
-    if isinstance(handed[-1], tuple):
+    if handed and isinstance(handed[-1], tuple):
         head, rest = pick(handed[:-1], cell), pick(handed[-1], cell)
         return lambda cells: (*head(cells), rest(cells))
-    return itemgetter(*(x if isinstance(x, Cell) else cell(x) for x in handed))
+    places = [x if isinstance(x, Cell) else cell(x) for x in handed]
+    return itemgetter(*places) if len(places) > 1 else lambda cells: tuple([cells[place] for place in places])

@@ -8,7 +8,7 @@ whether they are multiples of 16.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import torch
@@ -51,7 +51,7 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """cells: constants at their places, 0 where an address goes; the stream's is the first. inputs, tables: (cell, name)
+    """cells: constants at their places, 0 where an address goes, and the stream in front. inputs, tables: (cell, name)
     of what a call brings.
 
     written: value -> the input that it is written over, of those that are results. pooled: (cell, offset) of the small
@@ -81,16 +81,15 @@ class Program:
             return None
         for cell, name in self.tables:
             cells[cell] = getattr(seqs, name).data_ptr()
-        device = self.plan.device
-        if device.type != "cuda" or device.index == torch.cuda.current_device():
+        if self.gpu is None or self.gpu == torch.cuda.current_device():
             return self.launched(cells, tensors, seqs)
-        with torch.cuda.device(device):
+        with torch.cuda.device(self.gpu):
             return self.launched(cells, tensors, seqs)
 
     def launched(self, cells: list, tensors: Mapping[str, torch.Tensor | None], seqs: Seqs) -> Values:
         """On the current device. cells: with the addresses of what came in."""
         device, values = self.plan.device, dict(tensors)
-        cells[STREAM] = triton().runtime.driver.active.get_current_stream(device.index)
+        cells[STREAM] = triton().runtime.driver.active.get_current_stream(self.gpu)
         if self.pool:
             pool = torch.empty_strided((self.pool,), (1,), dtype=torch.uint8, device=device)
             start = pool.data_ptr()
@@ -107,6 +106,11 @@ class Program:
         for value, over in self.written.items():
             values[value] = tensors[over]
         return results_of(self.plan, values, seqs)
+
+    @cached_property
+    def gpu(self) -> int | None:
+        """Its number; None where a driver stands in for a GPU's."""
+        return self.plan.device.index if self.plan.device.type == "cuda" else None
 
     @property
     def seen(self) -> bool:

@@ -288,3 +288,13 @@ def test_a_shipped_configuration_that_is_wrong_fails(paced, monkeypatch):
     assert error.message == "twice: what ships, BV=32 num_warps=4 num_stages=2, out of budget: y: off by 1"
     assert kernel["tuned"]["num_warps"] == 8 and kernel["shipped_latency_ms"] is None
     assert child.ended == 2 and json.dumps(outcome.document)  # once for what was wrong, once at the end
+
+
+def test_the_page_on_the_file(capsys):
+    assert main(["explain", "tuned", "--json"]) == 0
+    page = json.loads(capsys.readouterr().out)
+    assert [each["key"] for each in page["keys"]] == list(tuned_file.ENTRY.keys)
+    assert page["variable"] == "CHUNKWISE_TUNED" and "T" in page["not_in_keys"] and "K" not in page["not_in_keys"]
+    assert main(["explain", "tuned"]) == 0
+    text = capsys.readouterr().out
+    assert all(each["doc"] in text for each in page["keys"])

@@ -147,7 +147,7 @@ def written(monkeypatch, machine=None, config="{BV: 32, num_warps: 8, num_stages
 @pytest.mark.parametrize("change, note", [
     (dict(machine="NVIDIA H200, triton 3.6.0"), "tuned.yaml has nothing for {here}, but for NVIDIA H200, triton 3.6.0"),
     (dict(config="{BM: 32, num_warps: 8}"),
-     "twice: tuned.yaml was not asked: paced has no configuration of BM, num_warps"),
+     "twice: tuned.yaml was not asked: paced has no configuration like BM=32 num_warps=8"),
 ])  # fmt: skip
 def test_what_does_not_hold_here_is_said(change, note, paced, monkeypatch):
     written(monkeypatch, **change)
@@ -217,6 +217,23 @@ def test_what_is_known_of_others_stays(paced, monkeypatch):
     found = tune.Found(tune.Kernel(KEY, ("twice",), "paced", "mine/paced.py", ()))
     job = tune.read_job(make_parser().parse_args(ARGUMENTS), torch.device("cpu"), "interpret")
     assert tune.merged({KEY: other, "another": other}, [found], job) == {"another": other}
+
+
+@pytest.mark.parametrize("config, fits", [
+    ({"BN": 64, "SPLITS": 4}, {"BN": 64, "SPLITS": 8}),
+    ({"BN": 64, "SPLITS": 4, "num_warps": 4}, None),
+])  # fmt: skip
+def test_what_is_no_choice_follows_the_sizes(config, fits):
+    """How many splits, say: they depend on lengths and heads, and so do bits."""
+    assert tuned.fitted(config, [{"BN": 32, "SPLITS": 8}, {"BN": 16, "SPLITS": 8}]) == fits
+
+
+@pytest.mark.parametrize("config, fits", [
+    ({"TILE": 16, "WAITING": 1, "num_warps": 8}, True), ({"TILE": 64, "WAITING": 2, "num_warps": 4}, False),
+])  # fmt: skip
+def test_what_follows_from_a_choice_is_one_of_those_that_ship(config, fits):
+    shipped = [{"TILE": 64, "WAITING": 0, "num_warps": 4}, {"TILE": 32, "WAITING": 1, "num_warps": 4}]
+    assert tuned.fitted(config, shipped) == (config if fits else None)
 
 
 SHIPPED = [{"BK": 64, "BK_F32": 32, "P": 128, "num_warps": 8, "num_stages": 1, "num_stages_F32": 5}]

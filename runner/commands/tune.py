@@ -12,8 +12,8 @@ from ..graphs.sizes import complete
 from ..graphs.wire import did_you_mean
 from ..interrupt import cleaned_up
 from ..planning.dtypes import IO_DTYPES
-from ..planning.plan import config_text, require_triton
-from ..planning.tuned import VARIABLE, machine
+from ..planning.plan import require_triton
+from ..planning.tuned import VARIABLE, config_text, machine
 from ..planning.tuned_file import Tuned, parse_tuned, tuned_text
 from ..reporting.outcome import Outcome, Progress
 from ..reporting.write_file import write_file

@@ -19,7 +19,7 @@ from ..stage_files.own_code import configurations, refusal
 from ..stage_files.stage_source import StageSource
 from .dtypes import CLASSES, name_of, port_dtype
 from .least_recent import LeastRecent
-from .tuned import chosen, kernel_key, other_machine
+from .tuned import chosen, config_text, kernel_key, other_machine
 
 ABSENT_GPU: ContextVar[str | None] = ContextVar("class of a GPU that is not here", default=None)
 """What cuda devices are taken for; launching/target.py sets it."""
@@ -138,10 +138,6 @@ def tuning_notes(steps: Collection[Step], device: torch.device) -> list[str]:
         return []
     ours = [f"{step.node.id}: tuned, {config_text(step.config)}" for step in steps if step.tuned]
     return [*filter(None, [other_machine(device)]), *ours]
-
-
-def config_text(config: Config) -> str:
-    return " ".join(f"{name}={number}" for name, number in config.items())
 
 
 def notes_of(steps: Collection[Step]) -> tuple[str, ...]:

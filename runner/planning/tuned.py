@@ -5,6 +5,7 @@ tuned; what it says of others is left out, and said to be.
 """
 
 import os
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,8 @@ from .dtypes import name_of
 from .tuned_file import Machines, read_tuned
 
 VARIABLE = "CHUNKWISE_TUNED"
+F32 = "_F32"
+"""What a number's name ends with that stands in its place in float32 (stages/_tiles.py, by_dtype)."""
 COUNTS = frozenset("B T H HV HQ HI DI N NT SLOTS Sq Sk ND PAGES NP NB GO RANKS LANES".split())
 """Axes that say how many there are: no configuration depends on them."""
 TRIED: ContextVar[Mapping[str, Config] | None] = ContextVar("configurations that are tried out", default=None)
@@ -68,17 +71,30 @@ def chosen(stage: Stage, kernel: str, shipped: Sequence[Config], device: torch.d
     found = known.get(machine(device), {}).get(kernel) if known else None
     if found is None:
         return shipped[0], False, ""
-    if why := outdated(stage, found.source, found.config, shipped):
-        return shipped[0], False, stale(f"{os.environ[VARIABLE]} was not asked: {why}")
-    return found.config, True, ""
+    if found.source != source_hash(stage.file):
+        return shipped[0], False, not_asked(f"{stage.name} has changed since it was tuned")
+    if (config := fitted(found.config, shipped)) is None:
+        return shipped[0], False, not_asked(f"{stage.name} has no configuration like {config_text(found.config)}")
+    return config, True, ""
 
 
-def outdated(stage: Stage, source: str, config: Config, shipped: Sequence[Config]) -> str:
-    if source != source_hash(stage.file):
-        return f"{stage.name} has changed since it was tuned"
-    if not any(config.keys() == each.keys() for each in shipped):
-        return f"{stage.name} has no configuration of {', '.join(config)}"
-    return ""
+def fitted(config: Config, shipped: Sequence[Config]) -> Config | None:
+    """A configuration at these sizes: what is no choice in it is as it ships for them. None where that is not clear."""
+    alike = [each for each in shipped if each.keys() == config.keys()]
+    follows = [{name: number for name, number in each.items() if not is_choice(name)} for each in alike]
+    if follows and all(each == follows[0] for each in follows):
+        return {**config, **follows[0]}
+    return config if any(each.items() <= config.items() for each in follows) else None
+
+
+def is_choice(name: str) -> bool:
+    """Whether any kernel could have a number of its configuration otherwise: warps, stages, and tiles (BK, TILE). The
+    others, SPLITS say, follow from sizes or from these."""
+    return re.fullmatch(f"(num_warps|num_stages|TILE|BLOCK|B[A-Z])({F32})?", name) is not None
+
+
+def config_text(config: Config) -> str:
+    return " ".join(f"{name}={number}" for name, number in config.items())
 
 
 def other_machine(device: torch.device) -> str:
@@ -87,6 +103,10 @@ def other_machine(device: torch.device) -> str:
     if not known or machine(device) in known:
         return ""
     return stale(f"{os.environ[VARIABLE]} has nothing for {machine(device)}, but for {'; '.join(known)}")
+
+
+def not_asked(why: str) -> str:
+    return stale(f"{os.environ[VARIABLE]} was not asked: {why}")
 
 
 def stale(text: str) -> str:

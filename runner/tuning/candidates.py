@@ -5,12 +5,11 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from ...stages._contract import Config
+from ..planning.tuned import F32, is_choice
 
-WARPS, STAGES = (1, 8), (1, 5)
+OTHERS = {"num_warps": (1, 8), "num_stages": (1, 5)}
 TILE = (16, 256)
 """Rows or columns of a tile, where what ships is not beyond them already."""
-F32 = "_F32"
-"""What a number's name ends with that stands in its place in float32 (stages/_tiles.py, by_dtype)."""
 
 
 def neighbours(config: Config, io: torch.dtype, shipped: Iterable[Config]) -> list[Config]:
@@ -24,18 +23,12 @@ def neighbours(config: Config, io: torch.dtype, shipped: Iterable[Config]) -> li
 
 
 def varied(config: Config, io: torch.dtype) -> Iterator[str]:
-    """The numbers that count for this dtype and that any kernel could have otherwise: warps, stages and tiles."""
-    for name in config:
+    """The numbers that are a choice and count for this dtype; of tiles those that are powers of two."""
+    for name, number in config.items():
         base = name.removesuffix(F32)
         counts = name.endswith(F32) == (io.itemsize == 4 and f"{base}{F32}" in config)
-        if counts and (base in ("num_warps", "num_stages") or is_tile(base, config[name])):
+        if counts and is_choice(base) and (base in OTHERS or number & (number - 1) == 0 < number):
             yield name
-
-
-def is_tile(name: str, size: int) -> bool:
-    """BK, BV, TILE, BLOCK and the like, where the size is a power of two."""
-    named = name in ("TILE", "BLOCK") or (len(name) == 2 and name[0] == "B" and name.isupper())
-    return named and size > 0 and size & (size - 1) == 0
 
 
 def steps(name: str, number: int) -> tuple[int, int]:
@@ -45,5 +38,5 @@ def steps(name: str, number: int) -> tuple[int, int]:
 
 
 def limits(name: str, shipped: list[int]) -> tuple[int, int]:
-    least, most = {"num_warps": WARPS, "num_stages": STAGES}.get(name.removesuffix(F32), TILE)
+    least, most = OTHERS.get(name.removesuffix(F32), TILE)
     return min(least, *shipped), max(most, *shipped)

@@ -67,6 +67,20 @@ def preprocess(d_o, d_lse, o, lse, sinks, delta, terms):
     )
 
 
+def query_words(first, end, lse, delta, words):
+    from ..kernels.flash_bwd import query_words_kernel
+
+    (B, Sq, HQ), BR = lse.shape, 256
+    return Launch(
+        query_words_kernel,
+        grid=(ceil_div(B * Sq * HQ, BR),),
+        args=dict(first=first, end=end, lse=lse, delta=delta, words=words, rows=B * Sq * HQ, Sq=Sq, HQ=HQ),
+        constexprs=dict(BR=BR),
+        num_warps=4,
+        num_stages=1,
+    )
+
+
 def by_keys(given, widths, d_k, d_v, config):
     from ..kernels.flash_bwd import flash_bwd_dkdv_kernel
 

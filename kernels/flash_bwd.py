@@ -74,8 +74,9 @@ def words_of(words, m_m, BM: tl.constexpr, WHOLE: tl.constexpr):
 
 @triton.jit
 def weigh_keys(
-    b_dk, b_dv, b_k, b_v, o_n, q, d_o, words, own, sequence, start, b_slope, w_0, w_1, i_b, i_h, m, scale, softcap, threshold, first_batch, kept_scale, Sq, HQ, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr,
-    BV: tl.constexpr, BM: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr, DROPPED: tl.constexpr,
+    b_dk, b_dv, b_k, b_v, o_n, q, d_o, words, own, sequence, start, b_slope, w_0, w_1, i_b, i_h, m, scale, softcap,
+    threshold, first_batch, kept_scale, Sq, HQ, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr,
+    BM: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr, DROPPED: tl.constexpr,
     WHOLE: tl.constexpr, WITH_DK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries: (dk / scale, dv) of the keys o_n. Products stand with keys first, so that no accumulator is
@@ -157,14 +158,16 @@ def flash_bwd_dkdv_kernel(
         for at in range(low, high - (whole_stop - whole), BM):
             m = at + tl.where(at >= whole, whole_stop - whole, 0)
             b_dk, b_dv = weigh_keys(
-                b_dk, b_dv, b_k, b_v, o_n, q, d_o, words, own, sequence, start, b_slope, w_0, w_1, i_b, i_h, m, scale, softcap, threshold, first_batch, kept_scale, Sq, HQ, D, DV, BD, BV, BM, CAPPED, SLOPED,
-                DROPPED, False, WITH_DK, PRECISION,
+                b_dk, b_dv, b_k, b_v, o_n, q, d_o, words, own, sequence, start, b_slope, w_0, w_1, i_b, i_h, m, scale,
+                softcap, threshold, first_batch, kept_scale, Sq, HQ, D, DV, BD, BV, BM, CAPPED, SLOPED, DROPPED, False,
+                WITH_DK, PRECISION,
             )  # fmt: skip
         for at in range(0, whole_stop - whole, BM):
             m = whole + at
             b_dk, b_dv = weigh_keys(
-                b_dk, b_dv, b_k, b_v, o_n, q, d_o, words, own, sequence, start, b_slope, w_0, w_1, i_b, i_h, m, scale, softcap, threshold, first_batch, kept_scale, Sq, HQ, D, DV, BD, BV, BM, CAPPED, SLOPED,
-                DROPPED, True, WITH_DK, PRECISION,
+                b_dk, b_dv, b_k, b_v, o_n, q, d_o, words, own, sequence, start, b_slope, w_0, w_1, i_b, i_h, m, scale,
+                softcap, threshold, first_batch, kept_scale, Sq, HQ, D, DV, BD, BV, BM, CAPPED, SLOPED, DROPPED, True,
+                WITH_DK, PRECISION,
             )  # fmt: skip
     if d_k is not None:
         tl.store(d_k + p_n[:, None] * D + o_d[None, :], (b_dk * scale).to(d_k.dtype.element_ty), mask=m_kd)

@@ -28,7 +28,7 @@ CONTRACT = Contract(
     flops="4 * B * Sq * Sk * HQ * (D + DV)",
 )
 
-SCRATCH = {"words": Port("B HQ Sq 4", F32, doc="of each query lse in powers of two, first, delta and end, side by side")}
+SCRATCH = {"words": Port("B HQ Sq 4", F32, doc="of each query lse in powers of two, first, delta, end")}
 
 
 def reference(
@@ -45,14 +45,15 @@ def reference(
 
 
 def launch(
-    d_o, q, k, v, first, end, own, slopes, sequence, start, lse, delta, d_k, d_v, words, *, scale, softcap, dropout, seed,
-    first_batch, seqs, config,
+    d_o, q, k, v, first, end, own, slopes, sequence, start, lse, delta, d_k, d_v, words, *, scale, softcap, dropout,
+    seed, first_batch, seqs, config,
 ):  # fmt: skip
     shared = dict(
         q=q, k=k, v=v, first=first, end=end, own=own, slopes=slopes, sequence=sequence, start=start, d_o=d_o,
         words=words, scale=scale, softcap=float(softcap), **dropout_args(dropout, seed, first_batch),
     )  # fmt: skip
-    return [query_words(first, end, lse, delta, words), by_keys(shared, widths(q, v, softcap, dropout), d_k, d_v, config)]
+    by_query = query_words(first, end, lse, delta, words)
+    return [by_query, by_keys(shared, widths(q, v, softcap, dropout), d_k, d_v, config)]
 
 
 LAUNCHERS = [Launcher("triton", launch, key_configs, flash_limits, SCRATCH)]

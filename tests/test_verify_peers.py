@@ -86,7 +86,8 @@ def raising(given):
 @pytest.mark.parametrize("find, words, why", [
     (broken(wrong), ["OUT OF BUDGET", "not given"], "off by 1.0e+00 as a whole"),
     (broken(raising), ["failed"], "RuntimeError: CUDA out of memory"),
-    (broken(lambda given: {"o": given.inputs["q"]}), ["failed"], "o has the shape"), (missing, ["does not apply"], "No module"),
+    (broken(lambda given: {"o": given.inputs["q"]}), ["failed"], "o has the shape"),
+    (missing, ["does not apply"], "No module"),
 ])  # fmt: skip
 def test_whatever_a_peer_does_is_a_row(monkeypatch, capsys, find, words, why):
     monkeypatch.setattr(peer_rows, "find_peer", find)

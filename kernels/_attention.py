@@ -13,11 +13,11 @@ def rows_of(x, o_r, stride, m_r, W: tl.constexpr, BW: tl.constexpr, WHOLE: tl.co
     if WHOLE and W == BW:
         b_x = tl.load(p_x)
     elif WHOLE:
-        b_x = tl.load(p_x, mask=(o_w < W)[None, :], other=0.0)
+        b_x = tl.load(p_x, mask=(o_w < W)[None, :], other=0)
     elif W == BW:
-        b_x = tl.load(p_x, mask=m_r[:, None], other=0.0)
+        b_x = tl.load(p_x, mask=m_r[:, None], other=0)
     else:
-        b_x = tl.load(p_x, mask=m_r[:, None] & (o_w < W)[None, :], other=0.0)
+        b_x = tl.load(p_x, mask=m_r[:, None] & (o_w < W)[None, :], other=0)
     return b_x
 
 

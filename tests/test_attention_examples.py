@@ -101,7 +101,7 @@ def test_the_sweep_of_latent_attention(example, capsys, monkeypatch):
 
 
 def test_the_least_that_attention_over_a_latent_takes(example):
-    """speed.md's floor at 64 sequences of 16,384 tokens and 128 heads: the products bind; with one head the bytes."""
+    """At 64 sequences of 16,384 tokens and 128 heads: the products bind; with one head the bytes."""
     module = example("mla_sweep")
     rates = module.DeviceRates(4240.0, 700.0, 0.004, 2**25, "bf16")
     assert module.Point(64, 16384, 128, torch.device("cpu")).least_ms(rates) == pytest.approx(0.417, abs=1e-3)

@@ -5,6 +5,17 @@ import triton.language as tl
 
 
 @triton.jit
+def tile_and_head(pid, tiles):
+    """(tile, batch and head as one number) of a program, where each head has so many tiles. Heads come in blocks of 8,
+    of each block all first tiles, then all second ones: what is longest starts first, and what programs read at the
+    same time is of a few heads."""
+    block = pid // (tiles * 8) * 8
+    wide = tl.minimum(tl.num_programs(0) // tiles - block, 8)
+    rest = pid - block * tiles
+    return rest // wide, block + rest % wide
+
+
+@triton.jit
 def rows_of(x, o_r, stride, m_r, W: tl.constexpr, BW: tl.constexpr, WHOLE: tl.constexpr):
     """[rows, BW] of W columns from x on, rows o_r of that stride, those of m_r. WHOLE: they all are, and no row is
     masked: in the loop over whole tiles addresses and masks are what instructions go to."""

@@ -8,7 +8,7 @@ With dropout p of dv, and do v^T, are 0 where a weight is dropped, and count kep
 import triton
 import triton.language as tl
 
-from ._attention import in_log2, rows_of, seen_by, seen_from, without_nan
+from ._attention import in_log2, rows_of, seen_by, seen_from, tile_and_head, without_nan
 from ._dropout import head_words, kept, places, query_words
 
 
@@ -114,7 +114,7 @@ def weigh_keys(
         if CAPPED:
             b_dst *= 1.0 - b_t * b_t
         if not WHOLE:
-            b_dst = tl.where(b_keep, b_dst, 0.0)
+            b_dst = tl.where(b_pt == 0.0, 0.0, b_dst)  # a weight of 0 has no gradient, whatever its value is
         b_dk = tl.dot(b_dst.to(b_q.dtype), b_q, b_dk, input_precision=PRECISION)
     return b_dk, b_dv
 
@@ -135,9 +135,9 @@ def flash_bwd_dkdv_kernel(
     WITH_DK: tl.constexpr = d_k is not None
     pid = tl.program_id(0).to(tl.int64)
     NN = (Sk + BN - 1) // BN
-    n = (pid % NN).to(tl.int32) * BN
-    i_hk = (pid // NN) % H
-    i_b = pid // NN // H
+    tile, i_bh = tile_and_head(pid, NN)
+    n = tile.to(tl.int32) * BN
+    i_hk, i_b = i_bh % H, i_bh // H
     o_n = n + tl.arange(0, BN)
     o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)
     m_kd = (o_n < Sk)[:, None] & (o_d < D)[None, :]
@@ -231,9 +231,9 @@ def flash_bwd_dq_kernel(
     WITH_DO: tl.constexpr = d_o is not None
     pid = tl.program_id(0).to(tl.int64)
     NM = (Sq + BM - 1) // BM
-    o_m = (NM - 1 - (pid % NM)).to(tl.int32) * BM + tl.arange(0, BM)
-    i_h = (pid // NM) % HQ
-    i_b = pid // NM // HQ
+    tile, i_bh = tile_and_head(pid, NM)
+    o_m = (NM - 1 - tile).to(tl.int32) * BM + tl.arange(0, BM)
+    i_h, i_b = i_bh % HQ, i_bh // HQ
     p_k = (i_b * Sk * H + i_h // (HQ // H)) * D
     p_v = (i_b * Sk * H + i_h // (HQ // H)) * DV
     o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)

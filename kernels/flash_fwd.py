@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from ._attention import in_log2, rows_of, seen_by, settled, with_sink, without_nan
+from ._attention import in_log2, rows_of, seen_by, settled, tile_and_head, with_sink, without_nan
 from ._dropout import head_words, kept, places, query_words
 
 
@@ -65,9 +65,9 @@ def flash_fwd_kernel(
     SLOPED: tl.constexpr = slopes is not None
     pid = tl.program_id(0).to(tl.int64)
     NM = (Sq + BM - 1) // BM
-    o_m = (NM - 1 - (pid % NM)).to(tl.int32) * BM + tl.arange(0, BM)
-    i_h = (pid // NM) % HQ
-    i_b = pid // NM // HQ
+    tile, i_bh = tile_and_head(pid, NM)
+    o_m = (NM - 1 - tile).to(tl.int32) * BM + tl.arange(0, BM)
+    i_h, i_b = i_bh % HQ, i_bh // HQ
     p_k = (i_b * Sk * H + i_h // (HQ // H)) * D
     p_v = (i_b * Sk * H + i_h // (HQ // H)) * DV
     o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)

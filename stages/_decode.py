@@ -11,7 +11,7 @@ SCRATCH = {
 PROGRAMS = 132
 """Splits are made until so many programs run for one sequence: what the smallest batch needs to fill a GPU, and the
 same for every batch, so that a sequence's bits do not depend on the others."""
-KEYS = 256
+KEYS = 512
 """The fewest keys that are worth a program of their own."""
 
 
@@ -23,8 +23,11 @@ def splits(keys, programs, fewest=KEYS):
 def decode_configs(keys, axes, widths, device):
     """keys: how many there are at most. axes: Sq, HQ and H. widths: of keys, of the part with the positions (0: none),
     and of values."""
-    shared = {"BM": 64, "num_warps": 4, **float32_tiles(widths)}
-    shared["SPLITS"] = splits(keys, axes["H"] * ceil_div(axes["Sq"] * (axes["HQ"] // axes["H"]), 64))
+    group = axes["Sq"] * (axes["HQ"] // axes["H"])
+    # of up to 16 rows two warps have work, and more programs fit on a multiprocessor
+    warps = 2 if group <= 16 and widths[1] == 0 and max(widths) <= 128 else 4
+    shared = {"BM": 64, "num_warps": warps, **float32_tiles(widths)}
+    shared["SPLITS"] = splits(keys, axes["H"] * ceil_div(group, 64))
     return [{"BN": BN, "num_stages": stages, **shared} for BN, stages in tiles(64, widths, device)]
 
 

@@ -29,7 +29,7 @@ def test_pages_of_any_length(PAGE):
     check(decode, inputs(decode, absent=("sinks", "slopes"), **sizes))
 
 
-@pytest.mark.parametrize("Sk", [0, 40, 300])
+@pytest.mark.parametrize("Sk", [0, 40, 1030])
 def test_splits(Sk):
     """One split writes its result; three are summed. No key at all is a result too."""
     decode = op("flash_decode", backend="interpret")

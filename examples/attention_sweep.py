@@ -114,6 +114,7 @@ def measure(setting: Setting, length: int, way: str, vs: list[str], clock: Clock
             torch.cuda.empty_cache()
     for key, timing in zip(runs, clock.race(list(runs.values()))):
         cells.ms[key] = f"{timing.median_ms:.3f}"
+        print(f"  {key[1]}: {cells.ms[key]} ms, {cells.mb[key]} MB", file=sys.stderr, flush=True)
 
 
 def table(title: str, found: Mapping[tuple, str], way: str, names: list[str], lengths: list[int]) -> Iterator[str]:

@@ -5,6 +5,34 @@ import triton.language as tl
 
 
 @triton.jit
+def tile_and_head(pid, tiles):
+    """(tile, batch and head as one number) of a program, where each head has so many tiles. Heads come in blocks of 8,
+    of each block all first tiles, then all second ones: what is longest starts first, and what programs read at the
+    same time is of a few heads."""
+    block = pid // (tiles * 8) * 8
+    wide = tl.minimum(tl.num_programs(0) // tiles - block, 8)
+    rest = pid - block * tiles
+    return rest // wide, block + rest % wide
+
+
+@triton.jit
+def rows_of(x, o_r, stride, m_r, W: tl.constexpr, BW: tl.constexpr, WHOLE: tl.constexpr):
+    """[rows, BW] of W columns from x on, rows o_r of that stride, those of m_r. WHOLE: they all are, and no row is
+    masked: in the loop over whole tiles addresses and masks are what instructions go to."""
+    o_w = tl.arange(0, BW)
+    p_x = x + (o_r[:, None] * stride + o_w[None, :])
+    if WHOLE and W == BW:
+        b_x = tl.load(p_x)
+    elif WHOLE:
+        b_x = tl.load(p_x, mask=(o_w < W)[None, :], other=0)
+    elif W == BW:
+        b_x = tl.load(p_x, mask=m_r[:, None], other=0)
+    else:
+        b_x = tl.load(p_x, mask=m_r[:, None] & (o_w < W)[None, :], other=0)
+    return b_x
+
+
+@triton.jit
 def tiles_seen(b_first, b_end, m_m, BN: tl.constexpr):
     """In tiles of BN keys: the first one that any of the queries sees, the end of those, and the first and the end of
     those that all see whole (equal: none). m_m: which of them are queries at all."""
@@ -31,7 +59,7 @@ def seen_by(first, end, p_m, o_m, Sq, BN: tl.constexpr):
 def seen_from(first, end, p_m, n, Sq, BM: tl.constexpr, BN: tl.constexpr):
     """Of the BN keys from n on, in tiles of BM queries: the first one in which any of them is seen, the end of those,
     and the first and the end of those whose queries see all of them (equal: none). first and end never fall."""
-    BS: tl.constexpr = 1024
+    BS: tl.constexpr = 4096  # few steps: each waits for its loads
     b_start = tl.zeros([BS], dtype=tl.int32)
     b_stop = tl.zeros([BS], dtype=tl.int32)
     b_whole = tl.zeros([BS], dtype=tl.int32)

@@ -8,7 +8,7 @@ With dropout p of dv, and do v^T, are 0 where a weight is dropped, and count kep
 import triton
 import triton.language as tl
 
-from ._attention import in_log2, seen_by, seen_from, without_nan
+from ._attention import in_log2, rows_of, seen_by, seen_from, tile_and_head, without_nan
 from ._dropout import head_words, kept, places, query_words
 
 
@@ -39,39 +39,69 @@ def flash_bwd_preprocess_kernel(
         tl.store(terms + o_r, -b_delta * b_weight, mask=m_r)
 
 
+@triton.jit(do_not_specialize=["rows", "Sq", "HQ"])
+def query_words_kernel(first, end, lse, delta, words, rows, Sq, HQ, BR: tl.constexpr):
+    """words [B, HQ, Sq, 4] of BR rows [B, HQ, Sq]: lse in powers of two, the bits of first, delta, those of end."""
+    o_r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
+    m_r = o_r < rows
+    p_m = o_r // Sq // HQ * Sq + o_r % Sq
+    p_r = p_m * HQ + o_r // Sq % HQ
+    b_lse = tl.load(lse + p_r, mask=m_r, other=0.0) * 1.4426950408889634
+    b_delta = tl.load(delta + p_r, mask=m_r, other=0.0)
+    b_first = tl.load(first + p_m, mask=m_r, other=0).to(tl.int32).to(tl.float32, bitcast=True)
+    b_end = tl.load(end + p_m, mask=m_r, other=0).to(tl.int32).to(tl.float32, bitcast=True)
+    tl.store(words + o_r * 4, b_lse, mask=m_r)
+    tl.store(words + o_r * 4 + 1, b_first, mask=m_r)
+    tl.store(words + o_r * 4 + 2, b_delta, mask=m_r)
+    tl.store(words + o_r * 4 + 3, b_end, mask=m_r)
+
+
+@triton.jit
+def words_of(words, m_m, BM: tl.constexpr, WHOLE: tl.constexpr):
+    """(lse in powers of two, delta, first key, end of keys) of BM queries. A column of numbers that stands in a row is
+    held, and loaded, by every thread that has a part of the row; of four words a query the load is wide enough for the
+    compiler to share it."""
+    p_w = words + (tl.arange(0, BM)[:, None] * 4 + tl.arange(0, 4)[None, :])
+    if WHOLE:
+        b_w = tl.load(p_w)
+    else:
+        b_w = tl.load(p_w, mask=m_m[:, None], other=0.0)
+    b_numbers, b_keys = tl.split(tl.reshape(b_w, [BM, 2, 2]))
+    b_lse, b_delta = tl.split(b_numbers)
+    b_first, b_end = tl.split(b_keys)
+    return b_lse, b_delta, b_first.to(tl.int32, bitcast=True), b_end.to(tl.int32, bitcast=True)
+
+
 @triton.jit
 def weigh_keys(
-    b_dk, b_dv, b_k, b_v, o_n, q, d_o, lse, delta, first, end, own, sequence, start, b_slope, w_0, w_1, i_b, i_h, m,
-    scale, softcap, threshold, first_batch, kept_scale, Sq, HQ, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr,
-    BV: tl.constexpr, BM: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr, DROPPED: tl.constexpr,
+    b_dk, b_dv, b_k, b_v, o_n, q, d_o, words, own, sequence, start, b_slope, w_0, w_1, i_b, i_h, m, scale, softcap,
+    threshold, first_batch, kept_scale, Sq, HQ, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr,
+    BM: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr, DROPPED: tl.constexpr,
     WHOLE: tl.constexpr, WITH_DK: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of queries: (dk / scale, dv) of the keys o_n. Products stand with keys first, so that no accumulator is
     transposed, which Triton miscompiles on Hopper."""
-    LOG2E: tl.constexpr = 1.4426950408889634
-    o_m = m + tl.arange(0, BM)
-    o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)
-    m_m = o_m < Sq
+    o_i = tl.arange(0, BM)
+    m_m = m + o_i < Sq
     p_b = i_b * Sq
-    p_m = (p_b + o_m) * HQ + i_h
-    b_q = tl.load(q + p_m[:, None] * D + o_d[None, :], mask=m_m[:, None] & (o_d < D)[None, :], other=0.0)
+    row = (p_b + m) * HQ + i_h
+    b_q = rows_of(q + row * D, o_i, HQ * D, m_m, D, BD, WHOLE)
+    b_lse, b_delta, b_first, b_end = words_of(words + ((i_b * HQ + i_h) * Sq + m) * 4, m_m, BM, WHOLE)
     b_st, b_t = in_log2(tl.dot(b_k, tl.trans(b_q), input_precision=PRECISION), scale, softcap, CAPPED)
     if SLOPED:
-        b_own = tl.load(own + p_b + o_m, mask=m_m, other=0)
+        b_own = tl.load(own + p_b + m + o_i, mask=m_m, other=0)
         b_st += b_slope * (o_n[:, None] - b_own[None, :]).to(tl.float32)
-    b_st -= tl.load(lse + p_m, mask=m_m, other=0.0)[None, :] * LOG2E
+    b_st -= b_lse[None, :]
     if not WHOLE:
-        b_first = tl.load(first + p_b + o_m, mask=m_m, other=0)
-        b_end = tl.load(end + p_b + o_m, mask=m_m, other=0)
         b_keep = (o_n[:, None] >= b_first[None, :]) & (o_n[:, None] < b_end[None, :])
         b_st = tl.where(b_keep, b_st, float("-inf"))
     b_pt = tl.exp2(b_st)
     b_dpt = tl.zeros_like(b_pt)
     if d_o is not None:
-        b_do = tl.load(d_o + p_m[:, None] * DV + o_v[None, :], mask=m_m[:, None] & (o_v < DV)[None, :], other=0.0)
+        b_do = rows_of(d_o + row * DV, o_i, HQ * DV, m_m, DV, BV, WHOLE)
         b_wt = b_pt
         if DROPPED:
-            b_batch, b_row, b_start = places(sequence, start, own, i_b, p_b + o_m, m_m, first_batch)
+            b_batch, b_row, b_start = places(sequence, start, own, i_b, p_b + m + o_i, m_m, first_batch)
             b_r, b_c = query_words(w_0, w_1, b_batch, b_row)
             b_kept = kept(b_r[None, :], b_c[None, :], o_n[:, None] - b_start[None, :], threshold)
             b_wt = tl.where(b_kept, b_pt, 0.0)
@@ -80,11 +110,11 @@ def weigh_keys(
         if DROPPED:
             b_dpt = tl.where(b_kept, b_dpt * kept_scale, 0.0)
     if WITH_DK:
-        b_dst = b_pt * (b_dpt - tl.load(delta + p_m, mask=m_m, other=0.0)[None, :])
+        b_dst = b_pt * (b_dpt - b_delta[None, :])
         if CAPPED:
             b_dst *= 1.0 - b_t * b_t
         if not WHOLE:
-            b_dst = tl.where(b_keep, b_dst, 0.0)
+            b_dst = tl.where(b_pt == 0.0, 0.0, b_dst)  # a weight of 0 has no gradient, whatever its value is
         b_dk = tl.dot(b_dst.to(b_q.dtype), b_q, b_dk, input_precision=PRECISION)
     return b_dk, b_dv
 
@@ -95,7 +125,7 @@ def weigh_keys(
     ]
 )  # fmt: skip
 def flash_bwd_dkdv_kernel(
-    q, k, v, first, end, own, slopes, sequence, start, d_o, lse, delta, d_k, d_v, scale, softcap, Sq, Sk, H, HQ,
+    q, k, v, first, end, own, slopes, sequence, start, d_o, words, d_k, d_v, scale, softcap, Sq, Sk, H, HQ,
     seed_low, seed_high, threshold, first_batch, kept_scale, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr,
     BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr, DROPPED: tl.constexpr,
     PRECISION: tl.constexpr,
@@ -105,9 +135,9 @@ def flash_bwd_dkdv_kernel(
     WITH_DK: tl.constexpr = d_k is not None
     pid = tl.program_id(0).to(tl.int64)
     NN = (Sk + BN - 1) // BN
-    n = (pid % NN).to(tl.int32) * BN
-    i_hk = (pid // NN) % H
-    i_b = pid // NN // H
+    tile, i_bh = tile_and_head(pid, NN)
+    n = tile.to(tl.int32) * BN
+    i_hk, i_b = i_bh % H, i_bh // H
     o_n = n + tl.arange(0, BN)
     o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)
     m_kd = (o_n < Sk)[:, None] & (o_d < D)[None, :]
@@ -128,16 +158,16 @@ def flash_bwd_dkdv_kernel(
         for at in range(low, high - (whole_stop - whole), BM):
             m = at + tl.where(at >= whole, whole_stop - whole, 0)
             b_dk, b_dv = weigh_keys(
-                b_dk, b_dv, b_k, b_v, o_n, q, d_o, lse, delta, first, end, own, sequence, start, b_slope, w_0, w_1, i_b,
-                i_h, m, scale, softcap, threshold, first_batch, kept_scale, Sq, HQ, D, DV, BD, BV, BM, CAPPED, SLOPED,
-                DROPPED, False, WITH_DK, PRECISION,
+                b_dk, b_dv, b_k, b_v, o_n, q, d_o, words, own, sequence, start, b_slope, w_0, w_1, i_b, i_h, m, scale,
+                softcap, threshold, first_batch, kept_scale, Sq, HQ, D, DV, BD, BV, BM, CAPPED, SLOPED, DROPPED, False,
+                WITH_DK, PRECISION,
             )  # fmt: skip
         for at in range(0, whole_stop - whole, BM):
             m = whole + at
             b_dk, b_dv = weigh_keys(
-                b_dk, b_dv, b_k, b_v, o_n, q, d_o, lse, delta, first, end, own, sequence, start, b_slope, w_0, w_1, i_b,
-                i_h, m, scale, softcap, threshold, first_batch, kept_scale, Sq, HQ, D, DV, BD, BV, BM, CAPPED, SLOPED,
-                DROPPED, True, WITH_DK, PRECISION,
+                b_dk, b_dv, b_k, b_v, o_n, q, d_o, words, own, sequence, start, b_slope, w_0, w_1, i_b, i_h, m, scale,
+                softcap, threshold, first_batch, kept_scale, Sq, HQ, D, DV, BD, BV, BM, CAPPED, SLOPED, DROPPED, True,
+                WITH_DK, PRECISION,
             )  # fmt: skip
     if d_k is not None:
         tl.store(d_k + p_n[:, None] * D + o_d[None, :], (b_dk * scale).to(d_k.dtype.element_ty), mask=m_kd)
@@ -157,11 +187,9 @@ def weigh_queries(
     """One tile of keys: dq / scale of the queries."""
     o_i = tl.arange(0, BN)
     o_n = n + o_i
-    o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)
     m_n = o_n < Sk
     row = n.to(tl.int64) * H
-    p_kd = k + p_k + row * D + o_i[:, None] * (H * D) + o_d[None, :]
-    b_k = tl.load(p_kd, mask=m_n[:, None] & (o_d < D)[None, :], other=0.0)
+    b_k = rows_of(k + (p_k + row * D), o_i, H * D, m_n, D, BD, WHOLE)
     b_s, b_t = in_log2(tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION), scale, softcap, CAPPED)
     if SLOPED:
         b_s += b_slope * (o_n[None, :] - b_own[:, None]).to(tl.float32)
@@ -172,9 +200,8 @@ def weigh_queries(
     b_p = tl.exp2(b_s)
     b_dp = tl.zeros_like(b_p)
     if WITH_DO:
-        p_vt = v + p_v + row * DV + o_i[None, :] * (H * DV) + o_v[:, None]
-        b_vt = tl.load(p_vt, mask=(o_v < DV)[:, None] & m_n[None, :], other=0.0)
-        b_dp = tl.dot(b_do, b_vt, input_precision=PRECISION)
+        b_v = rows_of(v + (p_v + row * DV), o_i, H * DV, m_n, DV, BV, WHOLE)
+        b_dp = tl.dot(b_do, tl.trans(b_v), input_precision=PRECISION)
         if DROPPED:
             b_kept = kept(b_r[:, None], b_c[:, None], o_n[None, :] - b_start[:, None], threshold)
             b_dp = tl.where(b_kept, b_dp * kept_scale, 0.0)
@@ -204,9 +231,9 @@ def flash_bwd_dq_kernel(
     WITH_DO: tl.constexpr = d_o is not None
     pid = tl.program_id(0).to(tl.int64)
     NM = (Sq + BM - 1) // BM
-    o_m = (NM - 1 - (pid % NM)).to(tl.int32) * BM + tl.arange(0, BM)
-    i_h = (pid // NM) % HQ
-    i_b = pid // NM // HQ
+    tile, i_bh = tile_and_head(pid, NM)
+    o_m = (NM - 1 - tile).to(tl.int32) * BM + tl.arange(0, BM)
+    i_h, i_b = i_bh % HQ, i_bh // HQ
     p_k = (i_b * Sk * H + i_h // (HQ // H)) * D
     p_v = (i_b * Sk * H + i_h // (HQ // H)) * DV
     o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)

@@ -4,54 +4,66 @@ or in pages."""
 import triton
 import triton.language as tl
 
-from ._attention import in_log2, settled, tiles_seen, with_sink, without_nan
+from ._attention import in_log2, rows_of, settled, tiles_seen, with_sink, without_nan
 from ._eight_bits import dequantized
 
 
 @triton.jit
-def key_rows(table, p_t, row, o_n, m_n, PAGE):
-    """Where the keys o_n lie, as rows of the cache, whose first one is row; p_t: where the pages are in the table."""
+def first_row(table, i_b, Sk, SHARE, ROWS):
+    """Of the cache that batch i_b reads."""
+    if table is None:
+        row = i_b * Sk
+    elif SHARE is None:
+        row = 0
+    else:
+        row = i_b // SHARE * ROWS
+    return row
+
+
+@triton.jit
+def key_rows(table, p_t, row, o_n, m_n, PAGE, BITS, POWER: tl.constexpr, WHOLE: tl.constexpr):
+    """Where the keys o_n lie, as rows of the cache, whose first one is row; p_t: where the pages are in the table.
+    POWER: PAGE is 2 ** BITS, which spares each key a division. WHOLE: all of them are read."""
     if table is None:
         rows = row + o_n
     else:
-        page = tl.load(table + p_t + o_n // PAGE, mask=m_n, other=0).to(tl.int64)
-        rows = row + page * PAGE + o_n % PAGE
+        if POWER:
+            place, within = o_n >> BITS, o_n & (PAGE - 1)
+        else:
+            place, within = o_n // PAGE, o_n % PAGE
+        page = tl.load(table + p_t + place) if WHOLE else tl.load(table + p_t + place, mask=m_n, other=0)
+        rows = row + page.to(tl.int64) * PAGE + within
     return rows
 
 
 @triton.jit
 def attend_rows(
     b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, k_scale, v_scale, table, p_t, row,
-    i_hk, n, n_first, scale, softcap, Sk, PAGE, H, D: tl.constexpr, DR: tl.constexpr, DV: tl.constexpr,
+    i_hk, n, n_first, scale, softcap, Sk, PAGE, BITS, H, D: tl.constexpr, DR: tl.constexpr, DV: tl.constexpr,
     BD: tl.constexpr, BR: tl.constexpr, BV: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr,
-    SAME: tl.constexpr, ALIKE: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr,
+    SAME: tl.constexpr, ALIKE: tl.constexpr, POWER: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of keys: (sum of weights times values, sum of weights, largest score) of each row of b_q. SAME: the
     values are the keys, and are read once. ALIKE: all rows see the same keys, and no other key is read."""
     o_n = n + tl.arange(0, BN)
-    o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)
     # beyond what any query sees a page may not exist
     m_n = (o_n < Sk) & (o_n < tl.max(b_end, axis=0)) & (o_n >= n_first)
-    o_row = key_rows(table, p_t, row, o_n, m_n, PAGE)
+    o_row = key_rows(table, p_t, row, o_n, m_n, PAGE, BITS, POWER, WHOLE)
     rows = o_row * H + i_hk
     b_ks, b_vs = None, None
     if k_scale is not None:
-        b_ks = tl.load(k_scale + rows, mask=m_n, other=0.0)[None, :]
+        b_ks = tl.load(k_scale + rows, mask=m_n, other=0.0)[:, None]
         b_vs = tl.load(v_scale + rows, mask=m_n, other=0.0)[:, None]
-    b_kt = tl.load(k + rows[None, :] * D + o_d[:, None], mask=(o_d < D)[:, None] & m_n[None, :], other=0)
-    b_kt = dequantized(b_kt, b_ks, b_q.dtype)
-    b_s = tl.dot(b_q, b_kt, input_precision=PRECISION)
+    b_k = dequantized(rows_of(k, rows, D, m_n, D, BD, WHOLE), b_ks, b_q.dtype)
+    b_s = tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION)
     if k_rope is not None:
-        o_e = tl.arange(0, BR)
-        m_e = (o_e < DR)[:, None] & m_n[None, :]
-        b_rt = tl.load(k_rope + o_row[None, :] * DR + o_e[:, None], mask=m_e, other=0.0)
-        b_s = tl.dot(b_qr, b_rt, b_s, input_precision=PRECISION)
+        b_kr = rows_of(k_rope, o_row, DR, m_n, DR, BR, WHOLE)
+        b_s = tl.dot(b_qr, tl.trans(b_kr), b_s, input_precision=PRECISION)
     b_s, _ = in_log2(b_s, scale, softcap, CAPPED)
     if SAME:
-        b_v = tl.trans(b_kt)
+        b_v = b_k
     else:
-        b_v = tl.load(v + rows[:, None] * DV + o_v[None, :], mask=m_n[:, None] & (o_v < DV)[None, :], other=0)
-        b_v = dequantized(b_v, b_vs, b_q.dtype)
+        b_v = dequantized(rows_of(v, rows, DV, m_n, DV, BV, WHOLE), b_vs, b_q.dtype)
     if SLOPED:
         b_s += b_slope[:, None] * (o_n[None, :] - b_own[:, None]).to(tl.float32)
     if not WHOLE:
@@ -80,13 +92,13 @@ def split_range(start, stop, whole, whole_stop, i_s, splits, BN: tl.constexpr):
 
 
 @triton.jit(
-    do_not_specialize=["scale", "softcap", "Sq", "Sk", "NP", "PAGE", "SHARE", "ROWS", "H", "HQ", "NB", "splits"]
+    do_not_specialize=["scale", "softcap", "Sq", "Sk", "NP", "PAGE", "BITS", "SHARE", "ROWS", "H", "HQ", "NB", "splits"]
 )
 def flash_decode_kernel(
     q, q_rope, k, k_rope, v, k_scale, v_scale, table, first, end, own, sinks, slopes, o, lse, scale, softcap, Sq, Sk,
-    NP, PAGE, SHARE, ROWS, H, HQ, NB, splits, D: tl.constexpr, DR: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr,
-    BR: tl.constexpr, BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, ONE: tl.constexpr, CAPPED: tl.constexpr,
-    SAME: tl.constexpr, ALIKE: tl.constexpr, PRECISION: tl.constexpr,
+    NP, PAGE, BITS, SHARE, ROWS, H, HQ, NB, splits, D: tl.constexpr, DR: tl.constexpr, DV: tl.constexpr,
+    BD: tl.constexpr, BR: tl.constexpr, BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, ONE: tl.constexpr,
+    CAPPED: tl.constexpr, SAME: tl.constexpr, ALIKE: tl.constexpr, POWER: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """o and lse [splits, NB, Sq, HQ] of one split, for BM rows of one key head: its query heads at each query. Of ONE
     split that is the result, of several not yet with the sinks. q_rope and k_rope, which all heads share, widen queries
@@ -102,12 +114,7 @@ def flash_decode_kernel(
     i_b = (pid // NM // H) % NB
     i_s = pid // NM // H // NB
     p_t = i_b * NP
-    if table is None:
-        row = i_b * Sk
-    elif SHARE is None:
-        row = 0
-    else:
-        row = i_b // SHARE * ROWS
+    row = first_row(table, i_b, Sk, SHARE, ROWS)
     o_m, o_h = o_r // G, i_hk * G + o_r % G
     m_r = o_r < Sq * G
     o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)
@@ -135,15 +142,15 @@ def flash_decode_kernel(
         n = at + tl.where(at >= whole, whole_stop - whole, 0)
         b_o, b_l, b_m = attend_rows(
             b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, k_scale, v_scale, table, p_t, row,
-            i_hk, n, n_first, scale, softcap, Sk, PAGE, H, D, DR, DV, BD, BR, BV, BN, CAPPED, SLOPED, SAME, ALIKE,
-            False, PRECISION,
+            i_hk, n, n_first, scale, softcap, Sk, PAGE, BITS, H, D, DR, DV, BD, BR, BV, BN, CAPPED, SLOPED, SAME, ALIKE,
+            POWER, False, PRECISION,
         )  # fmt: skip
     for at in range(0, whole_stop - whole, BN):
         n = whole + at
         b_o, b_l, b_m = attend_rows(
             b_o, b_l, b_m, b_q, b_qr, b_first, b_end, b_own, b_slope, k, k_rope, v, k_scale, v_scale, table, p_t, row,
-            i_hk, n, n_first, scale, softcap, Sk, PAGE, H, D, DR, DV, BD, BR, BV, BN, CAPPED, SLOPED, SAME, ALIKE,
-            True, PRECISION,
+            i_hk, n, n_first, scale, softcap, Sk, PAGE, BITS, H, D, DR, DV, BD, BR, BV, BN, CAPPED, SLOPED, SAME, ALIKE,
+            POWER, True, PRECISION,
         )  # fmt: skip
     if ONE:
         if sinks is not None:

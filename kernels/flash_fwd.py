@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from ._attention import in_log2, seen_by, settled, with_sink, without_nan
+from ._attention import in_log2, rows_of, seen_by, settled, tile_and_head, with_sink, without_nan
 from ._dropout import head_words, kept, places, query_words
 
 
@@ -11,28 +11,36 @@ from ._dropout import head_words, kept, places, query_words
 def attend(
     b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n, scale, softcap, threshold,
     Sk, H, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr, BN: tl.constexpr,
-    CAPPED: tl.constexpr, SLOPED: tl.constexpr, DROPPED: tl.constexpr, WHOLE: tl.constexpr, PRECISION: tl.constexpr,
+    CAPPED: tl.constexpr, SLOPED: tl.constexpr, DROPPED: tl.constexpr, RISING: tl.constexpr, WHOLE: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of keys: (sum of weights times values, sum of weights, largest score) of each query. WHOLE: all
-    queries see all keys of the tile."""
+    queries see all keys of the tile. RISING: scores rise with the products, scale is not negative."""
+    LOG2E: tl.constexpr = 1.4426950408889634
     o_i = tl.arange(0, BN)
     o_n = n + o_i
-    o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)
-    m_k = (o_d < D)[:, None] & (o_n < Sk)[None, :]
-    m_v = (o_n < Sk)[:, None] & (o_v < DV)[None, :]
+    m_n = o_n < Sk
     row = n.to(tl.int64) * H
-    b_kt = tl.load(k + p_k + row * D + o_i[None, :] * (H * D) + o_d[:, None], mask=m_k, other=0.0)
-    b_s, _ = in_log2(tl.dot(b_q, b_kt, input_precision=PRECISION), scale, softcap, CAPPED)
-    if SLOPED:
-        b_s += b_slope * (o_n[None, :] - b_own[:, None]).to(tl.float32)
-    b_v = tl.load(v + p_v + row * DV + o_i[:, None] * (H * DV) + o_v[None, :], mask=m_v, other=0.0)
-    if not WHOLE:
-        b_v, b_nan = without_nan(b_v)
-        b_keep = (o_n[None, :] >= b_first[:, None]) & (o_n[None, :] < b_end[:, None])
-        b_s = tl.where(b_keep, b_s + b_nan[None, :], float("-inf"))
-    b_new = tl.maximum(b_m, tl.max(b_s, axis=1))
-    b_base = tl.where(b_new == float("-inf"), 0.0, b_new)
-    b_p = tl.exp2(b_s - b_base[:, None])
+    b_k = rows_of(k + (p_k + row * D), o_i, H * D, m_n, D, BD, WHOLE)
+    b_s = tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION)
+    b_v = rows_of(v + (p_v + row * DV), o_i, H * DV, m_n, DV, BV, WHOLE)
+    if WHOLE and RISING and not (CAPPED or SLOPED):
+        # the factor goes into the one multiplication and addition before exp2
+        factor = scale * LOG2E
+        b_new = tl.maximum(b_m, tl.max(b_s, axis=1) * factor)
+        b_base = tl.where(b_new == float("-inf"), 0.0, b_new)
+        b_p = tl.exp2(b_s * factor - b_base[:, None])
+    else:
+        b_s, _ = in_log2(b_s, scale, softcap, CAPPED)
+        if SLOPED:
+            b_s += b_slope * (o_n[None, :] - b_own[:, None]).to(tl.float32)
+        if not WHOLE:
+            b_v, b_nan = without_nan(b_v)
+            b_keep = (o_n[None, :] >= b_first[:, None]) & (o_n[None, :] < b_end[:, None])
+            b_s = tl.where(b_keep, b_s + b_nan[None, :], float("-inf"))
+        b_new = tl.maximum(b_m, tl.max(b_s, axis=1))
+        b_base = tl.where(b_new == float("-inf"), 0.0, b_new)
+        b_p = tl.exp2(b_s - b_base[:, None])
     b_shrink = tl.exp2(b_m - b_base)
     b_l = b_l * b_shrink + tl.sum(b_p, axis=1)
     if DROPPED:
@@ -50,16 +58,16 @@ def flash_fwd_kernel(
     q, k, v, first, end, own, sinks, slopes, sequence, start, o, lse, scale, softcap, Sq, Sk, H, HQ, seed_low,
     seed_high, threshold, first_batch, kept_scale, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr,
     BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr, DROPPED: tl.constexpr,
-    PRECISION: tl.constexpr,
+    RISING: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """o and lse of BM queries of one head; of causal ones the last, which see most, go first."""
     LOG2E: tl.constexpr = 1.4426950408889634
     SLOPED: tl.constexpr = slopes is not None
     pid = tl.program_id(0).to(tl.int64)
     NM = (Sq + BM - 1) // BM
-    o_m = (NM - 1 - (pid % NM)).to(tl.int32) * BM + tl.arange(0, BM)
-    i_h = (pid // NM) % HQ
-    i_b = pid // NM // HQ
+    tile, i_bh = tile_and_head(pid, NM)
+    o_m = (NM - 1 - tile).to(tl.int32) * BM + tl.arange(0, BM)
+    i_h, i_b = i_bh % HQ, i_bh // HQ
     p_k = (i_b * Sk * H + i_h // (HQ // H)) * D
     p_v = (i_b * Sk * H + i_h // (HQ // H)) * DV
     o_d, o_v = tl.arange(0, BD), tl.arange(0, BV)
@@ -83,13 +91,13 @@ def flash_fwd_kernel(
         n = at + tl.where(at >= whole, whole_stop - whole, 0)
         b_o, b_l, b_m = attend(
             b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n, scale, softcap,
-            threshold, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, False, PRECISION,
+            threshold, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, RISING, False, PRECISION,
         )  # fmt: skip
     for at in range(0, whole_stop - whole, BN):
         n = whole + at
         b_o, b_l, b_m = attend(
             b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n, scale, softcap,
-            threshold, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, True, PRECISION,
+            threshold, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, RISING, True, PRECISION,
         )  # fmt: skip
 
     if DROPPED:

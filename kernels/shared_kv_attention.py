@@ -35,7 +35,7 @@ def shared_kv_attention_kernel(
     for n in range(0, n_chosen, BN):
         b_o, b_l, b_m = attend_rows(
             b_o, b_l, b_m, b_q, b_q, b_first, b_end, b_first, 0.0, c, None, None, None, None, places, i_q * TOP, row, 0,
-            n, 0, scale, 0.0, TOP, 1, 1, D, 0, D, BD, 16, BD, BN, False, False, True, True, False, PRECISION,
+            n, 0, scale, 0.0, TOP, 1, 0, 1, D, 0, D, BD, 16, BD, BN, False, False, True, True, True, False, PRECISION,
         )  # fmt: skip
     n_first, n_end = tl.load(first + i_q), tl.load(end + i_q)
     b_first, b_end = b_first + n_first, b_first + n_end
@@ -43,7 +43,7 @@ def shared_kv_attention_kernel(
     for n in range(n_first // BN * BN, n_end, BN):
         b_o, b_l, b_m = attend_rows(
             b_o, b_l, b_m, b_q, b_q, b_first, b_end, b_first, 0.0, kv, None, None, None, None, None, 0, row, 0, n,
-            n_first, scale, 0.0, Sk, 1, 1, D, 0, D, BD, 16, BD, BN, False, False, True, True, False, PRECISION,
+            n_first, scale, 0.0, Sk, 1, 0, 1, D, 0, D, BD, 16, BD, BN, False, False, True, True, True, False, PRECISION,
         )  # fmt: skip
     if sinks is not None:
         b_o, b_l, b_m = with_sink(b_o, b_l, b_m, tl.load(sinks + o_h, mask=m_h, other=0.0) * LOG2E)

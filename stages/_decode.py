@@ -11,7 +11,7 @@ SCRATCH = {
 PROGRAMS = 132
 """Splits are made until so many programs run for one sequence: what the smallest batch needs to fill a GPU, and the
 same for every batch, so that a sequence's bits do not depend on the others."""
-KEYS = 256
+KEYS = 512
 """The fewest keys that are worth a program of their own."""
 
 
@@ -23,8 +23,11 @@ def splits(keys, programs, fewest=KEYS):
 def decode_configs(keys, axes, widths, device):
     """keys: how many there are at most. axes: Sq, HQ and H. widths: of keys, of the part with the positions (0: none),
     and of values."""
-    shared = {"BM": 64, "num_warps": 4, **float32_tiles(widths)}
-    shared["SPLITS"] = splits(keys, axes["H"] * ceil_div(axes["Sq"] * (axes["HQ"] // axes["H"]), 64))
+    group = axes["Sq"] * (axes["HQ"] // axes["H"])
+    # of up to 16 rows two warps have work, and more programs fit on a multiprocessor
+    warps = 2 if group <= 16 and widths[1] == 0 and max(widths) <= 128 else 4
+    shared = {"BM": 64, "num_warps": warps, **float32_tiles(widths)}
+    shared["SPLITS"] = splits(keys, axes["H"] * ceil_div(group, 64))
     return [{"BN": BN, "num_stages": stages, **shared} for BN, stages in tiles(64, widths, device)]
 
 
@@ -79,18 +82,58 @@ def decode_launches(
         args=dict(
             q=q, q_rope=ropes[0], k=k, k_rope=ropes[1], v=v, k_scale=scales[0], v_scale=scales[1], table=table,
             first=first, end=end, own=own, sinks=sinks, slopes=slopes, o=parts[0], lse=parts[1], scale=scale,
-            softcap=float(softcap), Sq=Sq, Sk=Sk, NP=0 if table is None else table.shape[1], PAGE=PAGE, SHARE=SHARE,
-            ROWS=ROWS, H=H, HQ=HQ, NB=B, splits=N,
+            softcap=float(softcap), Sq=Sq, Sk=Sk, **pages(table, PAGE), SHARE=SHARE, ROWS=ROWS, H=H, HQ=HQ, NB=B,
+            splits=N,
         ),
         constexprs=dict(
             D=D, DR=DR, DV=DV, BD=whole(D, q.dtype), BR=whole(max(DR, 1), q.dtype), BV=whole(DV, q.dtype), BM=BM,
             BN=by_dtype(config, "BN", q.dtype), ONE=N == 1, CAPPED=bool(softcap), SAME=v is None,
-            ALIKE=(HQ // H) % BM == 0, PRECISION=precision(q.dtype),
+            ALIKE=(HQ // H) % BM == 0, POWER=power_of_two(PAGE), PRECISION=precision(q.dtype),
         ),
         num_warps=by_dtype(config, "num_warps", q.dtype),
         num_stages=by_dtype(config, "num_stages", q.dtype),
     )  # fmt: skip
     return [split] if N == 1 else [split, combine(o_parts, lse_parts, sinks, o, lse, N)]
+
+
+def pages(table, PAGE):
+    """Numbers about pages of PAGE rows. table: [B, NP], or None."""
+    return dict(NP=0 if table is None else table.shape[1], PAGE=PAGE, BITS=PAGE.bit_length() - 1)
+
+
+def power_of_two(size):
+    return size & (size - 1) == 0
+
+
+def latent_launches(
+    q, q_rope, c, k_rope, table, first, end, o, lse, o_parts, lse_parts, Sk, PAGE, scale, config, SHARE=None, ROWS=None,
+):  # fmt: skip
+    """c, k_rope [B, Sk, *], or [PAGES, PAGE, *] with the pages of each sequence in table. A config with HALVES is for a
+    kernel of its own, in 16 bits."""
+    if not config.get("HALVES") or q.dtype.itemsize == 4:
+        return decode_launches(
+            q, c[:, :, None], None, table, first, end, None, None, None, o, lse, o_parts, lse_parts, Sk, PAGE, scale, 0,
+            config, ropes=(q_rope, k_rope), SHARE=SHARE, ROWS=ROWS,
+        )  # fmt: skip
+    from ..kernels.latent_decode import latent_decode_kernel
+
+    (B, Sq, HQ, D), DR, N = q.shape, q_rope.shape[-1], config["SPLITS"]
+    parts = (o_parts, lse_parts) if N > 1 else (o, lse)
+    split = Launch(
+        latent_decode_kernel,
+        grid=(2 * N * B * ceil_div(Sq * HQ, config["BM"]),),
+        args=dict(
+            q=q, q_rope=q_rope, c=c, k_rope=k_rope, table=table, first=first, end=end, o=parts[0], lse=parts[1],
+            scale=scale, Sq=Sq, Sk=Sk, **pages(table, PAGE), SHARE=SHARE, ROWS=ROWS, HQ=HQ, NB=B, splits=N,
+        ),
+        constexprs=dict(
+            D=D, DR=DR, BR=whole(DR, q.dtype), BM=config["BM"], BN=config["BN"], ALIKE=HQ % config["BM"] == 0,
+            POWER=power_of_two(PAGE), RISING=scale >= 0, PRECISION=precision(q.dtype),
+        ),
+        num_warps=config["num_warps"],
+        num_stages=config["num_stages"],
+    )  # fmt: skip
+    return [split] if N == 1 else [split, combine(o_parts, lse_parts, None, o, lse, N)]
 
 
 def combine(o_parts, lse_parts, sinks, o, lse, splits):

@@ -10,25 +10,31 @@ def flash_limits(axes, device):
 
 
 def fwd_configs(axes, device):
-    """BM queries by BN keys."""
+    """BM queries by BN keys. Four warps leave room for two programs on a multiprocessor, of which one multiplies while
+    the other takes exponents."""
     wide = max(axes["D"], axes["DV"])
     if wide > 128:
         return in_float32([(64, 64, 8, 1)] if device == "sm_80" else [(128, 64, 8, 2), (64, 64, 8, 1)])
     if device == "sm_80":
-        return in_float32([(128, 64, 8, 2), (64, 64, 4, 2)])
-    return in_float32([(128, 64, 8, 3), (128, 128, 8, 2), (64, 64, 4, 3)])
+        return in_float32([(64, 64, 4, 2), (128, 64, 8, 2)])
+    return in_float32([(64, 64, 4, 3), (128, 128, 8, 3), (128, 64, 8, 3)])
 
 
 def key_configs(axes, device):
-    """Of the gradients of keys and values: BM queries by BN keys."""
-    wide = max(axes["D"], axes["DV"]) > 128
-    return in_float32([(64, 64, 8, 1)] if wide else [(64, 128, 8, 2), (64, 64, 8, 2), (64, 128, 8, 1)])
+    """Of the gradients of keys and values: BM queries by BN keys. With two stages a tile is asked for only when the one
+    before has been multiplied."""
+    if max(axes["D"], axes["DV"]) > 128:
+        return in_float32([(64, 64, 8, 1)])
+    if device == "sm_80":
+        return in_float32([(64, 64, 8, 2), (64, 128, 8, 1)])
+    return in_float32([(64, 128, 8, 3), (64, 128, 8, 2), (64, 64, 8, 2)])
 
 
 def query_configs(axes, device):
     """The same of those of queries."""
-    wide = max(axes["D"], axes["DV"]) > 128
-    return in_float32([(64, 64, 8, 1)] if wide else [(128, 64, 8, 2), (64, 64, 4, 2)])
+    if max(axes["D"], axes["DV"]) > 128:
+        return in_float32([(64, 64, 8, 1)])
+    return in_float32([(64, 64, 4, 2), (128, 64, 8, 2)] if device == "sm_80" else [(128, 64, 8, 3), (64, 64, 4, 2)])
 
 
 def in_float32(found):
@@ -62,6 +68,20 @@ def preprocess(d_o, d_lse, o, lse, sinks, delta, terms):
         grid=(ceil_div(rows, BR),),
         args=dict(d_o=d_o, d_lse=d_lse, o=o, lse=lse, sinks=sinks, delta=delta, terms=terms, rows=rows, HQ=HQ),
         constexprs=dict(DV=DV, BV=BV, BR=BR),
+        num_warps=4,
+        num_stages=1,
+    )
+
+
+def query_words(first, end, lse, delta, words):
+    from ..kernels.flash_bwd import query_words_kernel
+
+    (B, Sq, HQ), BR = lse.shape, 256
+    return Launch(
+        query_words_kernel,
+        grid=(ceil_div(B * Sq * HQ, BR),),
+        args=dict(first=first, end=end, lse=lse, delta=delta, words=words, rows=B * Sq * HQ, Sq=Sq, HQ=HQ),
+        constexprs=dict(BR=BR),
         num_warps=4,
         num_stages=1,
     )

@@ -11,7 +11,7 @@ from . import flash_fwd
 from ._attention import grouped
 from ._contract import F32, Contract, Launcher, Port
 from ._dropout import dropout_args
-from ._flash import by_keys, flash_limits, key_configs, widths
+from ._flash import by_keys, flash_limits, key_configs, query_words, widths
 from .flash_bwd_preprocess import D_O
 
 GIVEN = {
@@ -28,6 +28,8 @@ CONTRACT = Contract(
     flops="4 * B * Sq * Sk * HQ * (D + DV)",
 )
 
+SCRATCH = {"words": Port("B HQ Sq 4", F32, doc="of each query lse in powers of two, first, delta, end")}
+
 
 def reference(
     d_o, q, k, v, first, end, own, slopes, sequence, start, lse, delta, *, scale, softcap, dropout, seed, first_batch
@@ -43,14 +45,15 @@ def reference(
 
 
 def launch(
-    d_o, q, k, v, first, end, own, slopes, sequence, start, lse, delta, d_k, d_v, *, scale, softcap, dropout, seed,
-    first_batch, seqs, config,
+    d_o, q, k, v, first, end, own, slopes, sequence, start, lse, delta, d_k, d_v, words, *, scale, softcap, dropout,
+    seed, first_batch, seqs, config,
 ):  # fmt: skip
     shared = dict(
-        q=q, k=k, v=v, first=first, end=end, own=own, slopes=slopes, sequence=sequence, start=start, d_o=d_o, lse=lse,
-        delta=delta, scale=scale, softcap=float(softcap), **dropout_args(dropout, seed, first_batch),
+        q=q, k=k, v=v, first=first, end=end, own=own, slopes=slopes, sequence=sequence, start=start, d_o=d_o,
+        words=words, scale=scale, softcap=float(softcap), **dropout_args(dropout, seed, first_batch),
     )  # fmt: skip
-    return [by_keys(shared, widths(q, v, softcap, dropout), d_k, d_v, config)]
+    by_query = query_words(first, end, lse, delta, words)
+    return [by_query, by_keys(shared, widths(q, v, softcap, dropout), d_k, d_v, config)]
 
 
-LAUNCHERS = [Launcher("triton", launch, key_configs, flash_limits)]
+LAUNCHERS = [Launcher("triton", launch, key_configs, flash_limits, SCRATCH)]

@@ -2,7 +2,7 @@
 
 from . import latent_attention
 from ._contract import Contract, Launcher, Port
-from ._decode import decode_launches
+from ._decode import latent_launches
 from .top_k import CHOSEN
 
 CONTRACT = Contract(
@@ -51,10 +51,9 @@ def configs(axes, device):
 
 def launch(q, q_rope, c, k_rope, count, o, lse, o_parts, lse_parts, *, scale, seqs, config):
     q, q_rope, c, k_rope = by_query(q, q_rope, c, k_rope)
-    return decode_launches(
-        q, c[:, :, None], None, None, None, count, None, None, None, o, lse, o_parts, lse_parts, c.shape[1], 1, scale,
-        0, config, ropes=(q_rope, k_rope),
-    )  # fmt: skip
+    return latent_launches(
+        q, q_rope, c, k_rope, None, None, count, o, lse, o_parts, lse_parts, c.shape[1], 1, scale, config
+    )
 
 
 LAUNCHERS = [Launcher("triton", launch, configs, latent_attention.limits, latent_attention.SCRATCH)]

@@ -10,7 +10,7 @@ import torch
 
 from . import flash_fwd
 from ._contract import F32, Contract, Launcher, Port, ceil_div
-from ._decode import decode_launches, float32_tiles, splits
+from ._decode import float32_tiles, latent_launches, splits
 from .rope_attention import SPAN
 
 CONTRACT = Contract(
@@ -56,17 +56,20 @@ def limits(axes, device):
 
 
 def configs(axes, device):
+    """HALVES: each program makes half of the columns of 128 heads; of few heads, or of a narrow latent, all of 64."""
     rows = ceil_div(axes["Sq"] * axes["HQ"], 64)
-    shared = {"BM": 64, "SPLITS": splits(axes["Sk"], rows, KEYS), **float32_tiles((axes["DC"], axes["DR"]))}
-    tiles = [(64, 2), (64, 1)] if device == "sm_90" else [(32, 1), (32, 2)]
-    return [{"BN": BN, "num_warps": 8, "num_stages": stages, **shared} for BN, stages in tiles]
+    shared = {"SPLITS": splits(axes["Sk"], rows, KEYS), **float32_tiles((axes["DC"], axes["DR"]))}
+    if device != "sm_90":
+        return [{"BM": 64, "BN": 32, "num_warps": 8, "num_stages": stages, **shared} for stages in (1, 2)]
+    whole = [{"BM": 64, "BN": 64, "num_warps": 8, "num_stages": stages, **shared} for stages in (2, 1)]
+    halves = {"BM": 128, "BN": 32, "num_warps": 8, "num_stages": 2, "HALVES": 2, **shared}
+    return [halves, *whole] if axes["DC"] == 512 and axes["HQ"] > 64 else whole
 
 
 def launch(q, q_rope, c, k_rope, first, end, o, lse, o_parts, lse_parts, *, scale, seqs, config):
-    return decode_launches(
-        q, c[:, :, None], None, None, first, end, None, None, None, o, lse, o_parts, lse_parts, c.shape[1], 1, scale, 0,
-        config, ropes=(q_rope, k_rope),
-    )  # fmt: skip
+    return latent_launches(
+        q, q_rope, c, k_rope, None, first, end, o, lse, o_parts, lse_parts, c.shape[1], 1, scale, config
+    )
 
 
 LAUNCHERS = [Launcher("triton", launch, configs, limits, SCRATCH)]

@@ -2,7 +2,7 @@
 
 from . import latent_attention
 from ._contract import INT, Contract, Launcher, Port
-from ._decode import decode_launches
+from ._decode import latent_launches
 from .paged_attention import by_page, in_order, page_order
 
 CONTRACT = Contract(
@@ -42,10 +42,9 @@ def configs(axes, device):
 
 def launch(q, q_rope, c, k_rope, pages, first, end, o, lse, o_parts, lse_parts, *, scale, seqs, config):
     size = c.shape[1]
-    return decode_launches(
-        q, c[:, :, None], None, pages, first, end, None, None, None, o, lse, o_parts, lse_parts, pages.shape[1] * size,
-        size, scale, 0, config, ropes=(q_rope, k_rope),
-    )  # fmt: skip
+    return latent_launches(
+        q, q_rope, c, k_rope, pages, first, end, o, lse, o_parts, lse_parts, pages.shape[1] * size, size, scale, config
+    )
 
 
 LAUNCHERS = [Launcher("triton", launch, configs, latent_attention.limits, latent_attention.SCRATCH)]

@@ -2,7 +2,7 @@
 
 from . import gather_latent, gathered_latent_attention, latent_attention
 from ._contract import Contract, Launcher, Port
-from ._decode import decode_launches
+from ._decode import latent_launches
 from .top_k import CHOSEN
 
 CONTRACT = Contract(
@@ -55,10 +55,9 @@ def configs(axes, device):
 def launch(q, q_rope, c, k_rope, places, count, o, lse, o_parts, lse_parts, *, scale, seqs, config):
     Sq, Sk, TOP = q.shape[1], c.shape[1], places.shape[-1]
     q, q_rope, places = q.flatten(0, 1)[:, None], q_rope.flatten(0, 1)[:, None], places.flatten(0, 1)
-    return decode_launches(
-        q, c[:, :, None], None, places, None, count, None, None, None, o, lse, o_parts, lse_parts, TOP, 1, scale, 0,
-        config, ropes=(q_rope, k_rope), SHARE=Sq, ROWS=Sk,
-    )  # fmt: skip
+    return latent_launches(
+        q, q_rope, c, k_rope, places, None, count, o, lse, o_parts, lse_parts, TOP, 1, scale, config, SHARE=Sq, ROWS=Sk
+    )
 
 
 LAUNCHERS = [Launcher("triton", launch, configs, latent_attention.limits, latent_attention.SCRATCH)]

@@ -15,8 +15,7 @@ from .gate import NO_GATE, Gate
 from .lines import Lines, not_measured, unbound
 from .machine import Machine, code_of, this_machine
 from .measure import measure
-from .peers import Inapplicable, find_peer
-from .racers import first_line
+from .peers import Inapplicable, find_peer, first_line
 from .record import EAGER, END_TO_END, NOT_VERIFIED, Record
 from .store import Store
 

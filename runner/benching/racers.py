@@ -8,15 +8,13 @@ import torch
 from ..planning.execute import on_device
 from ..reporting.clocks import Run, Timing, seconds
 from .case import Case, InputSet
-from .peers import Inapplicable, find_peer
+from .peers import FAILURES, Inapplicable, find_peer, first_line
 from .record import Error
 from .truth import Truth, error_against, left_out
 from .whole_op import Forward, run_once, turns
 
 GROSS = 0.1
 """A relative error above this is no rounding: the peer computes something else, and its time says nothing."""
-FAILURES = (Exception, SystemExit)
-"""What somebody else's code may raise: a row, not ours to stop at."""
 
 
 @dataclass(frozen=True)
@@ -103,8 +101,3 @@ def launched(run: Callable[[], object], device: torch.device) -> tuple[str, ...]
         run()
         torch.cuda.synchronize(device)
     return tuple(dict.fromkeys(each.name for each in profiled.events() if each.device_type == DeviceType.CUDA))
-
-
-def first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -8,7 +8,8 @@ from ..reporting.clocks import Timing
 from .gap import gap_notes
 from .limits import limits
 from .lines import Lines
-from .racers import Racer, first_line
+from .peers import first_line
+from .racers import Racer
 from .record import EAGER, END_TO_END, FIRST_CALL, REPLAY, Limits, Record
 from .stage_clock import AllStages
 from .traffic import edges, op_bytes

@@ -1,7 +1,7 @@
 """A verification as a table and as JSON."""
 
 from ..planning.dtypes import name_of
-from .result import Row, Verification
+from .result import PeerRow, Row, Verification
 
 
 def verify_table(result: Verification):
@@ -15,7 +15,9 @@ def verify_table(result: Verification):
         table.add_column(name, justify="right")
     for row in result.rows:
         table.add_row(*cells(row), style=None if row.ok else "bold red")
-    table.caption = summary(result)
+    for row in result.peers:
+        table.add_row(*peer_cells(row))
+    table.caption = "\n".join([summary(result), *peer_notes(result)])
     table.caption_justify = "left"
     return table
 
@@ -24,6 +26,17 @@ def cells(row: Row) -> tuple[str, ...]:
     v = row.verdict
     numbers = (f"{x:.1e}" for x in (v.rel_l2_err, v.budget, v.worst_slice_err, v.slice_budget))
     return (row.id, row.value, row.backend, row.against, *numbers, row.word)
+
+
+def peer_cells(row: PeerRow) -> tuple[str, ...]:
+    v = row.verdict
+    numbers = (v.rel_l2_err, v.budget, v.worst_slice_err, v.slice_budget) if v else (None,) * 4
+    return (row.peer, row.value, row.ran, row.against, *("" if x is None else f"{x:.1e}" for x in numbers), row.word)
+
+
+def peer_notes(result: Verification) -> list[str]:
+    """Why a peer's row is no ok, each reason once."""
+    return list(dict.fromkeys(f"{row.peer}: {row.word}: {row.why}" for row in result.peers if row.why))
 
 
 def summary(result: Verification) -> str:
@@ -53,6 +66,7 @@ def document(result: Verification) -> dict:
             "stages": [
                 {"id": row.id, "output": row.value, **entry(row)} for row in result.rows if row.id not in ("op", "file")
             ],
+            "peers": [peer_entry(row) for row in result.peers],
         },
     }
 
@@ -68,3 +82,11 @@ def entry(row: Row) -> dict:
         "against": row.against,
         "why": row.why,
     }
+
+
+def peer_entry(row: PeerRow) -> dict:
+    """ok: it was compared and is within budget."""
+    v, about = row.verdict, {"peer": row.peer, "ran": row.ran, "output": row.value, "word": row.word, "why": row.why}
+    if v is None:
+        return {**about, "ok": False}
+    return {**about, "ok": v.ok, "rel_l2_err": v.rel_l2_err, "budget": v.budget, "against": row.against}

@@ -40,6 +40,21 @@ class Row:
 
 
 @dataclass(frozen=True)
+class PeerRow:
+    """One result of another implementation, beside ours. peer: its name in --vs. ran: what it really was, with its
+    version; empty where nothing is known of it. value: empty where there is none, and verdict is None. why: it is not
+    within budget, or there is nothing to compare; word: that in two or three words."""
+
+    peer: str
+    ran: str
+    value: str
+    verdict: Verdict | None
+    against: str
+    why: str
+    word: str
+
+
+@dataclass(frozen=True)
 class Swap:
     """One stage's part in a result's relative L2 error. err: what is left when it alone is exact. own: what it makes by
     itself, when all others are exact and nothing is rounded but by it."""
@@ -87,7 +102,7 @@ class Attribution:
 class Verification:
     """rows in running order, the op's last. heads: the key heads that were checked; None for all. lengths: of packed
     sequences. failure: what went wrong first and where it stands; None when ok. attributions: one for each output
-    and gradient, where that was asked for."""
+    and gradient, where that was asked for. peers: of other implementations, which decide nothing."""
 
     pipeline: str
     sizes: Mapping[str, int]
@@ -99,6 +114,7 @@ class Verification:
     lengths: tuple[int, ...] | None = None
     failure: Diagnostic | None = None
     attributions: tuple[Attribution, ...] = ()
+    peers: tuple[PeerRow, ...] = ()
 
     @property
     def ok(self) -> bool:

@@ -6,7 +6,7 @@ against its float64 reference, a vjp against float64 autograd of the reference; 
 full of nan before a kernel writes them, and so are the rows past the last sequence of everything that comes in.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -28,6 +28,7 @@ from .each_alone import each_alone
 from .generate import ILL_CONDITIONED, make_cotangents
 from .head_subset import pick_heads, take_heads
 from .oracle import definition_outputs, gradients_and_terms
+from .peer_rows import peer_rows
 from .result import Row, Verification
 from .rounding import RHO, model_dtype
 from .staged import (
@@ -63,6 +64,8 @@ def verify(
     cotangents: Mapping[str, torch.Tensor] | None = None,
     attribute: bool = False,
     made_by: str = "file",
+    outputs: Sequence[str] | None = None,
+    vs: Sequence[str] = (),
     progress: Progress = str,
 ) -> Verification:
     """Check every stage and the op on these inputs (see generate.make_inputs for generated ones).
@@ -70,9 +73,10 @@ def verify(
     backward: gradients too, of every floating-point input, for the cotangents given and random ones for the other
     outputs. expected: outputs and gradients (``d_<input>``) of another implementation, to compare with as well;
     made_by: what that is called in the rows.
+    outputs: those that are asked for; all without. vs: other implementations, to be held against the same definition.
     attribute: say how much of each result's error each stage is to blame for, whether that passes or not.
     """
-    call = op.bind({**inputs, **(params or {})}, cu_seqlens, seqlens)
+    call = op.bind({**inputs, **(params or {})}, cu_seqlens, seqlens, outputs)
     whole = make_subject(call, case, backward, seed, cotangents or {})
     heads = pick_heads(whole.graph, call.sizes, call.device, call.params)
     subject = on_heads(whole, heads) if heads else whole
@@ -89,12 +93,15 @@ def verify(
     del exact
     progress("verify the op")
     truth, held = truth_of(subject), comparable(subject, expected or {}, cotangents or {})
-    rows += check_op(subject, whole, heads, noise, few, staged, choices, truth, held, made_by)
+    judged = op_judge(subject, noise, few, choices, truth)
+    rows += check_op(subject, whole, heads, staged, truth, judged, held, made_by)
+    theirs = [row for name in vs for row in of_peer(name, whole, heads, truth, judged, progress)]
     lengths, found = call.packing.on_host() if call.packing else None, failure(subject, rows)
     blamed = attribute_errors(subject, truth.results, progress) if attribute else ()
     return Verification(
-        call.graph.name, call.sizes, call.io, call.backend, case, tuple(rows), heads, lengths, found, blamed
-    )
+        call.graph.name, call.sizes, call.io, call.backend, case, tuple(rows), heads, lengths, found, blamed,
+        tuple(theirs),
+    )  # fmt: skip
 
 
 def make_subject(call: Call, case: str, backward: bool, seed: int, given: Mapping[str, torch.Tensor]) -> Subject:
@@ -122,7 +129,8 @@ def on_heads(whole: Subject, heads: tuple[int, ...]) -> Subject:
         }
 
     inputs = part(whole.inputs)
-    small = call.op.bind({**inputs, **call.params}, seqlens=call.packing.on_host() if call.packing else None)
+    seqlens = call.packing.on_host() if call.packing else None
+    small = call.op.bind({**inputs, **call.params}, seqlens=seqlens, outputs=list(call.wanted))
     subject = make_subject(small, whole.case, len(whole.plans) > 1, 0, {})
     return replace(subject, inputs=inputs, cotangents=part(whole.cotangents))
 
@@ -199,28 +207,11 @@ def check_shape(name: str, x: torch.Tensor, wanted) -> None:
         raise ChunkwiseError(Diagnostic(codes.INPUTS_FILE, message))
 
 
-def check_op(
-    subject: Subject,
-    whole: Subject,
-    heads,
-    noise: float,
-    few: bool,
-    staged: Mapping,
-    choices: Mapping,
-    right: "Truth",
-    expected: Mapping,
-    made_by: str,
-) -> list[Row]:
-    """The whole op, forward and, where the subject has a backward pass, every gradient; then what was expected, as one
-    more implementation, and the op against it. staged: results of the float64 references; choices: whole numbers of
-    theirs, by value."""
-    call, graph, names = subject.call, subject.graph, result_values(subject)
-    got = {name: x for name, x in run_whole(whole).items() if name in names}
-    if heads:
-        values, sizes = whole.graph.values, whole.call.sizes
-        got = {name: take_heads(x, values[names[name]].axes, heads, sizes) for name, x in got.items()}
-        expected = {name: take_heads(x, values[names[name]].axes, heads, sizes) for name, x in expected.items()}
-    truth, terms, against = right
+def op_judge(subject: Subject, noise: float, few: bool, choices: Mapping, right: "Truth") -> Callable[..., Row]:
+    """What holds a result of the op, whoever made it, against the truth or against another's (id, name, back end,
+    against, got, truth). choices: whole numbers of the float64 references, by value."""
+    graph, names = subject.graph, result_values(subject)
+    truth, terms, _ = right
 
     def chain(rounding):
         values = staged_values(subject, torch.float32, rounding, choices)
@@ -228,16 +219,31 @@ def check_op(
 
     model = models(chain, truth, few_roundings=few)
 
-    summed = {
-        name: partial(gradient_terms, subject, names[name], terms.get(name))
-        for name in truth
-        if name not in call.wanted
-    }
+    def judged(id, name, backend, against, got, right) -> Row:
+        value, summed = names[name], sums_of(subject, name, terms)
+        return row(subject, id, graph.name, name, backend, against, got, right, model[name], value, noise, summed)
 
-    def judged(id, name, backend, against, got, right):
-        value, summed_here = names[name], summed.get(name)
-        return row(subject, id, graph.name, name, backend, against, got, right, model[name], value, noise, summed_here)
+    return judged
 
+
+def sums_of(subject: Subject, name: str, terms: Mapping) -> Callable[[], torch.Tensor] | None:
+    """gradient_terms of a gradient; None of an output."""
+    if name in subject.call.wanted:
+        return None
+    return partial(gradient_terms, subject, result_values(subject)[name], terms.get(name))
+
+
+def check_op(
+    subject: Subject, whole: Subject, heads, staged: Mapping, right: "Truth", judged: Callable[..., Row],
+    expected: Mapping, made_by: str,
+) -> list[Row]:  # fmt: skip
+    """The whole op, forward and, where the subject has a backward pass, every gradient; then what was expected, as one
+    more implementation, and the op against it. staged: results of the float64 references."""
+    call, names = subject.call, result_values(subject)
+    got = {name: part(whole, name, x, heads) for name, x in run_whole(whole).items() if name in names}
+    expected = {name: part(whole, name, x, heads) for name, x in expected.items()}
+    truth, terms, against = right
+    summed = {name: sums_of(subject, name, terms) for name in truth if name not in call.wanted}
     rows = wrong_references(subject, staged, truth, summed)
     rows += [judged("op", name, call.backend, against, got[name], right) for name, right in truth.items()]
     for name, x in expected.items():
@@ -245,6 +251,24 @@ def check_op(
         rows.append(judged("file", name, made_by, against, x, truth[name]))
         rows.append(judged("file", name, call.backend, made_by, got[name], x.double()))
     return rows
+
+
+def part(whole: Subject, name: str, x: torch.Tensor, heads) -> torch.Tensor:
+    """Of a result of the whole call what is held against the truth: some heads, or all."""
+    axes = whole.graph.values[result_values(whole)[name]].axes
+    return take_heads(x, axes, heads, whole.call.sizes) if heads else x
+
+
+def of_peer(name: str, whole: Subject, heads, right: "Truth", judged: Callable[..., Row], progress: Progress):
+    """Its rows (peer_rows.py)."""
+    progress(f"verify {name} beside it")
+
+    def beside(value: str, x: torch.Tensor) -> Row:
+        mine = part(whole, value, x, heads)
+        check_shape(value, mine, right.results[value].shape)
+        return judged(name, value, name, right.against, mine, right.results[value])
+
+    return peer_rows(name, whole, right.results, beside)
 
 
 def gradient_terms(subject: Subject, value: str, by_token: torch.Tensor | None) -> torch.Tensor:

@@ -75,6 +75,16 @@ def test_caches(name, fuse):
     assert "reference" not in {row.backend for row in result.rows}
 
 
+@pytest.mark.parametrize("name", ["mla_decode", "mla_paged_decode", "dsa"])
+def test_latent_of_many_heads(name):
+    """As many heads as DeepSeek-V3 has, and a tile that is not full."""
+    kernel = load(name, backend="triton", fuse="sparse_latent_attention" if name == "dsa" else "none")
+    sizes = dict(B=2, Sq=2, Sk=3000, HQ=200, DC=512, DN=128, DR=64, DV=128, PAGES=120, PAGE=50, NP=60, HI=16, KI=128)
+    with room(TRUTH):
+        result = check(kernel, inputs(kernel, torch.bfloat16, device="cuda", **sizes))
+    assert "reference" not in {row.backend for row in result.rows}
+
+
 def test_nan_that_no_query_may_see():
     kernel = op("flash", backend="triton")
     given = inputs(kernel, torch.bfloat16, device="cuda", absent=BARE, B=1, HQ=4, H=2, Sq=400, Sk=400, D=128, DV=128)

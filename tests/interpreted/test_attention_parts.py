@@ -22,7 +22,14 @@ def test_many_queries():
     check(prefill, inputs(prefill, **sizes), params=dict(window=30))
 
 
-@pytest.mark.parametrize("Sk", [0, 40, 300])
+@pytest.mark.parametrize("PAGE", [12, 1])
+def test_pages_of_any_length(PAGE):
+    decode = op("paged_decode", backend="interpret")
+    sizes = dict(B=2, Sq=1, HQ=4, H=2, D=16, DV=24, PAGES=7, PAGE=PAGE, NP=5)
+    check(decode, inputs(decode, absent=("sinks", "slopes"), **sizes))
+
+
+@pytest.mark.parametrize("Sk", [0, 40, 1030])
 def test_splits(Sk):
     """One split writes its result; three are summed. No key at all is a result too."""
     decode = op("flash_decode", backend="interpret")

@@ -1,7 +1,8 @@
 """Other implementations of the same ops, one file each: its name is what ``--vs`` takes.
 
 A peer maps a case's inputs, by name, onto the peer's function; it casts nothing and copies nothing that the peer does
-not ask for. What it cannot serve it says: Inapplicable, with the reason.
+not ask for. What it cannot serve it says: Inapplicable, with the reason. ``peer(case)`` is what is timed. In files that
+have it, ``compared(case)`` is what ``verify`` holds against the definition: it may serve more, and be slow.
 """
 
 import importlib
@@ -11,6 +12,9 @@ from types import ModuleType
 
 from ..case import Case
 from ..whole_op import Forward
+
+FAILURES = (Exception, SystemExit)
+"""What somebody else's code may raise: a row, not ours to stop at."""
 
 
 class Inapplicable(Exception):
@@ -34,10 +38,12 @@ def module_of(name: str) -> ModuleType:
     return importlib.import_module(f".{name}", __name__)
 
 
-def find_peer(name: str, case: Case) -> Peer:
+def find_peer(name: str, case: Case, timed: bool = True) -> Peer:
     """Raises Inapplicable; whatever else it raises is the peer's own failure."""
     try:
-        return module_of(name).peer(case)
+        module = module_of(name)
+        make = module.peer if timed else getattr(module, "compared", module.peer)
+        return make(case)
     except ImportError as error:
         raise Inapplicable(f"{name} cannot be imported: {error}") from None
 
@@ -48,3 +54,8 @@ def pick(case: Case, served: dict, what: str):
     if name not in served:
         raise Inapplicable(f"{what} has nothing for {name}; it has {', '.join(served)}")
     return served[name]
+
+
+def first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -1,5 +1,6 @@
-"""What the delta rule's scan needs of each chunk's keys and gates: chunk_local_cumsum, chunk_scaled_dot_kkt and
-solve_tril in one kernel.
+"""What the delta rule's scan needs of a chunk's keys and gates: sums of decay, Gram matrix, inverse in one kernel.
+
+chunk_local_cumsum, chunk_scaled_dot_kkt and solve_tril at once:
 
     y[i] = sum over j <= i in the chunk of max(x[j] log2 e, -126)
     Ai   = (I + A)^-1,   A[i, j] = beta[i] <k[i], k[j]> 2^(y[i] - y[j])   for j < i in the chunk, else 0

@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from ._chunks import sequence_rows
+from ._columns import load_columns
 from ._decay import chunk_decay, to_chunk_end
 from .chunk_delta_h import load_state, store_state
 
@@ -35,12 +36,15 @@ def chunk_delta_reverse_kernel(
         o_t = i_t * C
         n = tl.minimum(length - o_t, C)
         m_c = o_c < n
+        # rows past the chunk's end repeat its last one, so that no load needs a mask of rows: their factors are 0
+        o_r = tl.minimum(o_c, n - 1)
         p_qk = ((bos + o_t) * H + i_h // (HV // H)) * K
         row = (bos + o_t) * HV + i_h
         o_vc = o_v[:, None] + o_c[None, :] * (HV * V)
         m_vc = (o_v < V)[:, None] & m_c[None, :]
-        b_own = tl.load(d_x + row * V + o_vc, mask=m_vc, other=0.0).to(tl.float32)
-        b_do = tl.load(d_o + row * V + o_vc, mask=m_vc, other=0.0)
+        o_vr = o_v[:, None] + o_r[None, :] * (HV * V)
+        b_own = load_columns(d_x + row * V, o_vr, (o_v < V)[:, None], V % BV == 0).to(tl.float32)
+        b_do = load_columns(d_o + row * V, o_vr, (o_v < V)[:, None], V % BV == 0)
         b_beta = tl.load(beta + row + o_c * HV, mask=m_c, other=0.0).to(tl.float32)
         b_g, b_gl = chunk_decay(g, None, i_h, bos, o_t, length, HV, C)
         if d_s is not None:
@@ -49,9 +53,8 @@ def chunk_delta_reverse_kernel(
         b_ks = ()
         for j in tl.static_range(NK):
             o_k = j * BK + tl.arange(0, BK)
-            m_ck = m_c[:, None] & (o_k < K)[None, :]
-            o_ck = o_c[:, None] * (H * K) + o_k[None, :]
-            b_k = tl.load(k + p_qk + o_ck, mask=m_ck, other=0.0)
+            o_rk = o_r[:, None] * (H * K) + o_k[None, :]
+            b_k = load_columns(k + p_qk, o_rk, (o_k < K)[None, :], K % BK == 0)
             b_x = tl.dot(b_ds[j].to(b_k.dtype), tl.trans(b_k), b_x, input_precision=PRECISION)
             b_ks = b_ks + (b_k,)
         if g is not None:
@@ -61,19 +64,18 @@ def chunk_delta_reverse_kernel(
         b_Ai = tl.load(Ai + row * C + o_c[:, None] * (HV * C) + o_c[None, :], mask=m_c[:, None], other=0.0)
         b_dx = tl.dot(b_x, b_Ai, input_precision=PRECISION)
         tl.store(d_x + row * V + o_vc, b_dx.to(d_x.dtype.element_ty), mask=m_vc)
-        b_read, b_held, b_decay = scale, -b_beta, 1.0
+        b_read, b_held, b_decay = tl.where(m_c, scale, 0.0), -b_beta, 1.0
         if g is not None:
-            b_read *= tl.exp2(b_g)[None, :]
+            b_read *= tl.exp2(b_g)
             b_held *= tl.exp2(b_g)
             b_decay = tl.exp2(b_gl)
-        b_do = (b_do * b_read).to(k.dtype.element_ty)
+        b_do = (b_do * b_read[None, :]).to(k.dtype.element_ty)
         b_dx = (b_dx * b_held[None, :]).to(k.dtype.element_ty)
         b_next = ()
         for j in tl.static_range(NK):
             o_k = j * BK + tl.arange(0, BK)
-            m_ck = m_c[:, None] & (o_k < K)[None, :]
-            o_ck = o_c[:, None] * (H * K) + o_k[None, :]
-            b_q = tl.load(q + p_qk + o_ck, mask=m_ck, other=0.0)
+            o_rk = o_r[:, None] * (H * K) + o_k[None, :]
+            b_q = load_columns(q + p_qk, o_rk, (o_k < K)[None, :], K % BK == 0)
             b_j = tl.dot(b_do, b_q, b_ds[j] * b_decay, input_precision=PRECISION)
             b_next = b_next + (tl.dot(b_dx, b_ks[j], b_j, input_precision=PRECISION),)
         b_ds = b_next

@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from ._chunks import sequence_rows
+from ._columns import load_columns
 from ._decay import chunk_decay, to_chunk_end
 from .chunk_delta_h import load_state, store_state
 
@@ -33,11 +34,14 @@ def chunk_delta_states_kernel(
         o_t = i_t * C
         n = tl.minimum(length - o_t, C)
         m_c = o_c < n
+        # rows past the chunk's end repeat its last one, so that no load needs a mask of rows: their factors are 0
+        o_r = tl.minimum(o_c, n - 1)
         p_k = k + ((bos + o_t) * H + i_h // (HV // H)) * K
         row = (bos + o_t) * HV + i_h
         o_vc = o_v[:, None] + o_c[None, :] * (HV * V)
         m_vc = (o_v < V)[:, None] & m_c[None, :]
-        b_v = tl.load(v + row * V + o_vc, mask=m_vc, other=0.0).to(tl.float32)
+        o_vr = o_v[:, None] + o_r[None, :] * (HV * V)
+        b_v = load_columns(v + row * V, o_vr, (o_v < V)[:, None], V % BV == 0).to(tl.float32)
         b_beta = tl.load(beta + row + o_c * HV, mask=m_c, other=0.0).to(tl.float32)
         b_g, b_gl = chunk_decay(g, None, i_h, bos, o_t, length, HV, C)
         if h is not None:
@@ -46,8 +50,8 @@ def chunk_delta_states_kernel(
         b_ks = ()
         for j in tl.static_range(NK):
             o_k = j * BK + tl.arange(0, BK)
-            m_ck = m_c[:, None] & (o_k < K)[None, :]
-            b_k = tl.load(p_k + o_c[:, None] * (H * K) + o_k[None, :], mask=m_ck, other=0.0)
+            o_rk = o_r[:, None] * (H * K) + o_k[None, :]
+            b_k = load_columns(p_k, o_rk, (o_k < K)[None, :], K % BK == 0)
             b_held = tl.dot(b_s[j].to(b_k.dtype), tl.trans(b_k), b_held, input_precision=PRECISION)
             b_ks = b_ks + (b_k,)
         if g is not None:

@@ -44,6 +44,42 @@ CONTRACT = Contract(
     flops="2 * B * T * HV * (3 * K * V + C * (2 * V + 5 * K))",
 )
 
+GRADIENT_OF = """
+inputs:
+  q:    B T H K
+  k:    {shape: B T H K, where: unit_norm(K)}
+  v:    B T HV V
+  beta: {shape: B T HV, where: 0..1}
+  g:    {shape: B T HV, dtype: f32, unit: log_decay/log2/chunk_sum, where: non_increasing(T in chunk), optional: true}
+  initial_state: {shape: N HV K V, dtype: f32, unit: state/sequence_start, optional: true}
+params: {scale: 1}
+stages:
+  kkt:   {use: chunk_scaled_dot_kkt, in: {k: k, beta: beta, g: g}}
+  solve: {use: solve_tril,           in: {A: kkt.A}}
+  wy:    {use: recompute_w_u,        in: {k: k, v: v, beta: beta, Ai: solve.Ai, g: g}}
+  scan:  {use: chunk_delta_h,        in: {k: k, w: wy.w, u: wy.u, g: g, initial_state: initial_state}}
+  out:   {use: chunk_o,              in: {q: q, k: k, v: scan.v_new, h: scan.h, g: g}, with: {scale: scale}}
+outputs: {o: out.o, final_state: scan.final_state}
+"""
+
+GRADIENT = """
+stages:
+  reverse:
+    use: chunk_delta_reverse
+    in: {q: q, k: k, beta: beta, Ai: solve.Ai, g: g, d_o: d_o, d_final_state: d_final_state}
+    with: {scale: scale}
+  grads:
+    use: chunk_delta_grads
+    in:
+      {q: q, k: k, v: v, beta: beta, g: g, d_o: d_o, h: scan.h, v_new: scan.v_new, d_s: reverse.d_s, d_x: reverse.d_x}
+    with: {scale: scale}
+outputs:
+  {d_q: grads.d_q, d_k: grads.d_k, d_v: grads.d_v, d_beta: grads.d_beta, d_g: grads.d_g,
+   d_initial_state: reverse.d_initial_state}
+"""
+
+FASTER_ON = ()
+
 
 def reference(q, k, v, beta, g, d_o, h, v_new, d_s, d_x, *, scale, C):
     """q, k [B, T, H, K], v, v_new, d_o, d_x [B, T, HV, V], beta, g [B, T, HV], h, d_s [B, NT, HV, K, V]."""

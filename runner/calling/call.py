@@ -54,7 +54,7 @@ class Call:
     @property
     def mode(self) -> str:
         """What a call without gradients runs: chunk or recurrent."""
-        by_token = any(node.replaces and not node.stage.fuses for node in self.graph.nodes.values())
+        by_token = any(node.replaces and node.stage.pattern and not node.stage.fuses for node in self.graph.nodes.values())
         return "recurrent" if by_token else "chunk"
 
     @property

@@ -12,10 +12,9 @@ from .chunk_o_vjp import load_keys
 def chunk_delta_grads_kernel(
     q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g, scale, cu_seqlens, chunk_table,
     T, NT, R, H, HV,
-    K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, GROUPED: tl.constexpr,
-    PRECISION: tl.constexpr,
+    K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """BK key columns of a chunk's key head, and its value heads one after another.
+    """BK key columns of one chunk and value head; d_q and d_k [rows, HV, K] take each value head's share.
 
     With D = scale E * (d_o v_new^T), N = -tril(E * (d_x v_new^T), -1) and M = beta_i N:
     dq = D k + scale gam d_o h^T, dk = D^T q + ga v_new dS^T - beta gam d_x h^T + (M + M^T) k, dv = beta d_x. What
@@ -26,8 +25,8 @@ def chunk_delta_grads_kernel(
     NK: tl.constexpr = (K + BK - 1) // BK
     pid = tl.program_id(0).to(tl.int64)
     i_k = pid % NK
-    i_hk = (pid // NK) % H
-    i_slot = pid // NK // H
+    i_h = (pid // NK) % HV
+    i_slot = pid // NK // HV
     i_n, bos, length, o_t = chunk_rows(i_slot, cu_seqlens, chunk_table, T, NT, C)
     if i_n < 0:
         return
@@ -37,110 +36,99 @@ def chunk_delta_grads_kernel(
     m_c = o_c < n
     o_k = i_k.to(tl.int32) * BK + tl.arange(0, BK)
     m_k = o_k < K
-    p_k = (row * H + i_hk) * K
+    p_k = (row * H + i_h // (HV // H)) * K
+    p_dk = (row * HV + i_h) * K
+    p_v = (row * HV + i_h) * V
+    p_s = (i_slot * HV + i_h) * (K * V)
     m_lower = o_c[:, None] > o_c[None, :]
-    o_ck = o_c[:, None] * (H * K) + o_k[None, :]
-    o_kc = o_c[None, :] * (H * K) + o_k[:, None]
-    b_dq = tl.zeros([C, BK], dtype=tl.float32)
-    b_dk = tl.zeros([BK, C], dtype=tl.float32)
+    b_beta = tl.load(beta + row * HV + i_h + o_c * HV, mask=m_c, other=0.0).to(tl.float32)
+    b_g, b_gl = chunk_decay(g, None, i_h, bos, o_t, length, HV, C)
+    b_D = tl.zeros([C, C], dtype=tl.float32)
+    b_N = tl.zeros([C, C], dtype=tl.float32)
+    b_xv = tl.zeros([C], dtype=tl.float32)
+    for i_v in range(0, V, BV):
+        o_v = i_v + tl.arange(0, BV)
+        m_cv = m_c[:, None] & (o_v < V)[None, :]
+        o_cv = o_c[:, None] * (HV * V) + o_v[None, :]
+        b_do = tl.load(d_o + p_v + o_cv, mask=m_cv, other=0.0)
+        b_new = tl.load(v_new + p_v + o_cv, mask=m_cv, other=0.0)
+        b_dx = tl.load(d_x + p_v + o_cv, mask=m_cv, other=0.0)
+        b_D = tl.dot(b_do, tl.trans(b_new), b_D, input_precision=PRECISION)
+        b_N = tl.dot(b_dx, tl.trans(b_new), b_N, input_precision=PRECISION)
+        if i_k == 0:
+            if d_beta is not None:
+                b_v = tl.load(v + p_v + o_cv, mask=m_cv, other=0.0)
+                b_xv += tl.sum(b_dx.to(tl.float32) * b_v.to(tl.float32), axis=1)
+            if d_v is not None:
+                tl.store(d_v + p_v + o_cv, (b_dx * b_beta[:, None]).to(d_v.dtype.element_ty), mask=m_cv)
+    b_k = load_keys(k, p_k, o_c, o_k, H, n, K)
+    b_q = load_keys(q, p_k, o_c, o_k, H, n, K)
+    b_E = pair_decay(b_g, b_g, o_c, o_c, n)
+    b_D *= b_E * scale
+    b_N = tl.where(m_lower, -b_N * b_E, 0.0)
+    b_R = tl.dot(b_k, tl.trans(b_k), input_precision=PRECISION) * b_N
+    b_rows = tl.sum(b_R, axis=1)
+    if d_g is not None:
+        b_Z = tl.where(m_lower, tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION) * b_D, 0.0)
+        b_dg = tl.sum(b_Z, axis=1) - tl.sum(b_Z + b_R * b_beta[:, None], axis=0)
+    b_D = b_D.to(b_k.dtype)
+    b_N *= b_beta[:, None]
+    b_M = b_N + tl.trans(b_N)
+    if b_k.dtype != tl.float16:
+        b_M = b_M.to(b_k.dtype)
 
-    for i_g in range(HV // H if GROUPED else 1):
-        i_h = i_hk * (HV // H) + i_g
-        p_v = (row * HV + i_h) * V
-        p_s = (i_slot * HV + i_h) * (K * V)
-        b_beta = tl.load(beta + row * HV + i_h + o_c * HV, mask=m_c, other=0.0).to(tl.float32)
-        b_g, b_gl = chunk_decay(g, None, i_h, bos, o_t, length, HV, C)
-        b_D = tl.zeros([C, C], dtype=tl.float32)
-        b_N = tl.zeros([C, C], dtype=tl.float32)
-        b_xv = tl.zeros([C], dtype=tl.float32)
-        for i_v in range(0, V, BV):
-            o_v = i_v + tl.arange(0, BV)
-            m_cv = m_c[:, None] & (o_v < V)[None, :]
-            o_cv = o_c[:, None] * (HV * V) + o_v[None, :]
-            b_do = tl.load(d_o + p_v + o_cv, mask=m_cv, other=0.0)
-            b_new = tl.load(v_new + p_v + o_cv, mask=m_cv, other=0.0)
-            b_dx = tl.load(d_x + p_v + o_cv, mask=m_cv, other=0.0)
-            b_D = tl.dot(b_do, tl.trans(b_new), b_D, input_precision=PRECISION)
-            b_N = tl.dot(b_dx, tl.trans(b_new), b_N, input_precision=PRECISION)
-            if i_k == 0:
-                if d_beta is not None:
-                    b_v = tl.load(v + p_v + o_cv, mask=m_cv, other=0.0)
-                    b_xv += tl.sum(b_dx.to(tl.float32) * b_v.to(tl.float32), axis=1)
-                if d_v is not None:
-                    tl.store(d_v + p_v + o_cv, (b_dx * b_beta[:, None]).to(d_v.dtype.element_ty), mask=m_cv)
-        b_k = load_keys(k, p_k, o_c, o_k, H, n, K)
-        b_q = load_keys(q, p_k, o_c, o_k, H, n, K)
-        b_E = pair_decay(b_g, b_g, o_c, o_c, n)
-        b_D *= b_E * scale
-        b_N = tl.where(m_lower, -b_N * b_E, 0.0)
-        b_R = tl.dot(b_k, tl.trans(b_k), input_precision=PRECISION) * b_N
-        b_rows = tl.sum(b_R, axis=1)
-        if d_g is not None:
-            b_Z = tl.where(m_lower, tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION) * b_D, 0.0)
-            b_dg = tl.sum(b_Z, axis=1) - tl.sum(b_Z + b_R * b_beta[:, None], axis=0)
-        b_D = b_D.to(b_k.dtype)
-        b_N *= b_beta[:, None]
-        b_M = b_N + tl.trans(b_N)
-        if b_k.dtype != tl.float16:
-            b_M = b_M.to(b_k.dtype)
+    b_qs = tl.zeros([C, BK], dtype=tl.float32)
+    for i_v in range(0, V, BV):
+        o_v = i_v + tl.arange(0, BV)
+        m_cv = m_c[:, None] & (o_v < V)[None, :]
+        m_kv = m_k[:, None] & (o_v < V)[None, :]
+        b_do = tl.load(d_o + p_v + o_c[:, None] * (HV * V) + o_v[None, :], mask=m_cv, other=0.0)
+        b_h = tl.load(h + p_s + o_k[:, None] * V + o_v[None, :], mask=m_kv, other=0.0)
+        b_qs = tl.dot(b_do, tl.trans(b_h), b_qs, input_precision=PRECISION)
+    b_qs *= (tl.exp2(b_g) * scale)[:, None]
+    if d_g is not None:
+        b_dg += tl.sum(b_q.to(tl.float32) * b_qs, axis=1)
+    if d_q is not None:
+        b_dq = tl.dot(b_D, b_k, b_qs, input_precision=PRECISION)
+        p_ck = d_q + p_dk + o_c[:, None] * (HV * K) + o_k[None, :]
+        tl.store(p_ck, b_dq.to(d_q.dtype.element_ty), mask=m_c[:, None] & m_k[None, :])
 
-        b_qs = tl.zeros([C, BK], dtype=tl.float32)
-        for i_v in range(0, V, BV):
-            o_v = i_v + tl.arange(0, BV)
-            m_cv = m_c[:, None] & (o_v < V)[None, :]
-            m_kv = m_k[:, None] & (o_v < V)[None, :]
-            b_do = tl.load(d_o + p_v + o_c[:, None] * (HV * V) + o_v[None, :], mask=m_cv, other=0.0)
-            b_h = tl.load(h + p_s + o_k[:, None] * V + o_v[None, :], mask=m_kv, other=0.0)
-            b_qs = tl.dot(b_do, tl.trans(b_h), b_qs, input_precision=PRECISION)
-        b_qs *= (tl.exp2(b_g) * scale)[:, None]
+    b_ks = tl.zeros([BK, C], dtype=tl.float32)
+    b_xs = tl.zeros([BK, C], dtype=tl.float32)
+    b_hds = tl.zeros([BK], dtype=tl.float32)
+    for i_v in range(0, V, BV):
+        o_v = i_v + tl.arange(0, BV)
+        m_cv = m_c[:, None] & (o_v < V)[None, :]
+        o_cv = o_c[:, None] * (HV * V) + o_v[None, :]
+        m_kv = m_k[:, None] & (o_v < V)[None, :]
+        o_kv = o_k[:, None] * V + o_v[None, :]
+        b_new = tl.load(v_new + p_v + o_cv, mask=m_cv, other=0.0)
+        b_dx = tl.load(d_x + p_v + o_cv, mask=m_cv, other=0.0)
+        b_h = tl.load(h + p_s + o_kv, mask=m_kv, other=0.0)
+        b_ds = tl.load(d_s + p_s + o_kv, mask=m_kv, other=0.0)
+        b_ks = tl.dot(b_ds, tl.trans(b_new), b_ks, input_precision=PRECISION)
+        b_xs = tl.dot(b_h, tl.trans(b_dx), b_xs, input_precision=PRECISION)
         if d_g is not None:
-            b_dg += tl.sum(b_q.to(tl.float32) * b_qs, axis=1)
-        if GROUPED:
-            b_dq = tl.dot(b_D, b_k, b_dq + b_qs, input_precision=PRECISION)
-        else:
-            b_dq = tl.dot(b_D, b_k, b_qs, input_precision=PRECISION)
-            if d_q is not None:
-                tl.store(d_q + p_k + o_ck, b_dq.to(d_q.dtype.element_ty), mask=m_c[:, None] & m_k[None, :])
-
-        b_ks = tl.zeros([BK, C], dtype=tl.float32)
-        b_xs = tl.zeros([BK, C], dtype=tl.float32)
-        b_hds = tl.zeros([BK], dtype=tl.float32)
-        for i_v in range(0, V, BV):
-            o_v = i_v + tl.arange(0, BV)
-            m_cv = m_c[:, None] & (o_v < V)[None, :]
-            o_cv = o_c[:, None] * (HV * V) + o_v[None, :]
-            m_kv = m_k[:, None] & (o_v < V)[None, :]
-            o_kv = o_k[:, None] * V + o_v[None, :]
-            b_new = tl.load(v_new + p_v + o_cv, mask=m_cv, other=0.0)
-            b_dx = tl.load(d_x + p_v + o_cv, mask=m_cv, other=0.0)
-            b_h = tl.load(h + p_s + o_kv, mask=m_kv, other=0.0)
-            b_ds = tl.load(d_s + p_s + o_kv, mask=m_kv, other=0.0)
-            b_ks = tl.dot(b_ds, tl.trans(b_new), b_ks, input_precision=PRECISION)
-            b_xs = tl.dot(b_h, tl.trans(b_dx), b_xs, input_precision=PRECISION)
-            if d_g is not None:
-                b_hds += tl.sum(b_h.to(tl.float32) * b_ds.to(tl.float32), axis=1)
-        b_ks *= to_chunk_end(b_g, b_gl, n, C)[None, :]
-        b_xs *= tl.exp2(b_g)[None, :]
-        b_kt = tl.trans(b_k).to(tl.float32)
-        b_rows -= tl.sum(b_kt * b_xs, axis=0)
-        if d_beta is not None:
-            tl.store(d_beta + (i_k * R + row) * HV + i_h + o_c * HV, b_rows + b_xv, mask=m_c)
-        if d_g is not None:
-            b_t = tl.where(o_c < n - 1, tl.sum(b_kt * b_ks, axis=0), 0.0)
-            # At the last row the running sum is the whole one; reducing b_t once more breaks Triton 3.7 on sm_100.
-            b_end = tl.cumsum(b_t, axis=0) + tl.exp2(b_gl) * tl.sum(b_hds, axis=0)
-            b_dg += b_rows * b_beta + tl.where(o_c == n - 1, b_end, -b_t)
-            tl.store(d_g + (i_k * R + row) * HV + i_h + o_c * HV, LN2 * b_dg, mask=m_c)
+            b_hds += tl.sum(b_h.to(tl.float32) * b_ds.to(tl.float32), axis=1)
+    b_ks *= to_chunk_end(b_g, b_gl, n, C)[None, :]
+    b_xs *= tl.exp2(b_g)[None, :]
+    b_kt = tl.trans(b_k).to(tl.float32)
+    b_rows -= tl.sum(b_kt * b_xs, axis=0)
+    if d_beta is not None:
+        tl.store(d_beta + (i_k * R + row) * HV + i_h + o_c * HV, b_rows + b_xv, mask=m_c)
+    if d_g is not None:
+        b_t = tl.where(o_c < n - 1, tl.sum(b_kt * b_ks, axis=0), 0.0)
+        # At the last row the running sum is the whole one; reducing b_t once more breaks Triton 3.7 on sm_100.
+        b_end = tl.cumsum(b_t, axis=0) + tl.exp2(b_gl) * tl.sum(b_hds, axis=0)
+        b_dg += b_rows * b_beta + tl.where(o_c == n - 1, b_end, -b_t)
+        tl.store(d_g + (i_k * R + row) * HV + i_h + o_c * HV, LN2 * b_dg, mask=m_c)
+    if d_k is not None:
         b_ks -= b_xs * b_beta[None, :]
-        b_dk = tl.dot(tl.trans(b_q), b_D, b_dk + b_ks if GROUPED else b_ks, input_precision=PRECISION)
+        b_dk = tl.dot(tl.trans(b_q), b_D, b_ks, input_precision=PRECISION)
         if b_k.dtype == tl.float16:
             # cotangents may leave fp16's range; tf32 has its digits and float32's range
             b_dk = tl.dot(b_kt, b_M, b_dk, input_precision="tf32")
         else:
             b_dk = tl.dot(tl.trans(b_k), b_M, b_dk, input_precision=PRECISION)
-
-    if GROUPED:
-        if d_q is not None:
-            tl.store(d_q + p_k + o_ck, b_dq.to(d_q.dtype.element_ty), mask=m_c[:, None] & m_k[None, :])
-    if d_k is not None:
-        tl.store(d_k + p_k + o_kc, b_dk.to(d_k.dtype.element_ty), mask=m_k[:, None] & m_c[None, :])
+        p_kc = d_k + p_dk + o_c[None, :] * (HV * K) + o_k[:, None]
+        tl.store(p_kc, b_dk.to(d_k.dtype.element_ty), mask=m_k[:, None] & m_c[None, :])

@@ -16,7 +16,7 @@ import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
 from ._decay import chunked, pair_decay, per_key_head, per_value_head, unchunked, zero_chunked
-from ._sum_parts import sum_parts
+from ._sum_parts import group_sums, sum_parts
 from ._tiles import by_dtype, precision, state_limits
 
 CONTRACT = Contract(
@@ -127,12 +127,6 @@ def configs(axes, device):
     return [{**shared, "num_warps": warps, "num_stages": stages} for warps, stages in tiles]
 
 
-SCRATCH = {
-    "dbeta_parts": Port("NK B T HV", F32, doc="d_beta by tile of K"),
-    "dg_parts": Port("NK B T HV", F32, doc="d_g by tile of K"),
-}
-
-
 def launch(
     q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g, dbeta_parts, dg_parts,
     *, scale, C, seqs, config,
@@ -143,21 +137,51 @@ def launch(
     (B, T, H, K), (HV, V) = k.shape, v.shape[2:]
     BK, BV = by_dtype(config, "BK", k.dtype, K), by_dtype(config, "BV", k.dtype, V)
     NK = ceil_div(K, BK)
-    sums = [(part, total) for part, total in ((dbeta_parts, d_beta), (dg_parts, d_g)) if total is not None and NK > 1]
-    rate, gate = (None if x is None else x if NK == 1 else part for part, x in ((dbeta_parts, d_beta), (dg_parts, d_g)))
+    totals = [(part, total) for part, total in ((dbeta_parts, d_beta), (dg_parts, d_g)) if total is not None]
+    rate, gate = ((None if x is None else x if NK == 1 else part) for part, x in ((dbeta_parts, d_beta), (dg_parts, d_g)))
     by_tile = Launch(
         chunk_delta_grads_kernel,
-        grid=(B * seqs.NT * H * NK,),
+        grid=(B * seqs.NT * HV * NK,),
         args=dict(
             q=q, k=k, v=v, beta=beta, g=g, d_o=d_o, h=h, v_new=v_new, d_s=d_s, d_x=d_x, d_q=d_q, d_k=d_k, d_v=d_v,
             d_beta=rate, d_g=gate, scale=scale, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table,
             T=T, NT=seqs.NT, R=B * T, H=H, HV=HV,
         ),
-        constexprs=dict(K=K, V=V, C=C, BK=BK, BV=BV, GROUPED=HV > H, PRECISION=precision(k.dtype)),
+        constexprs=dict(K=K, V=V, C=C, BK=BK, BV=BV, PRECISION=precision(k.dtype)),
         num_warps=config["num_warps"],
         num_stages=by_dtype(config, "num_stages", k.dtype),
     )  # fmt: skip
-    return [by_tile, *(sum_parts(part, total, NK) for part, total in sums)]
+    return [by_tile, *(sum_parts(part, total, NK) for part, total in totals if NK > 1)]
 
 
-LAUNCHERS = [Launcher("triton", launch, configs, state_limits, SCRATCH)]
+def launch_grouped(
+    q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g, dbeta_parts, dg_parts, dq_heads, dk_heads,
+    *, scale, C, seqs, config,
+):  # fmt: skip
+    """The same, each value head by itself, then the sums over those of a key head."""
+    pairs = [(heads, total) for heads, total in ((dq_heads, d_q), (dk_heads, d_k)) if total is not None]
+    by_head = launch(
+        q, k, v, beta, g, d_o, h, v_new, d_s, d_x, None if d_q is None else dq_heads, None if d_k is None else dk_heads,
+        d_v, d_beta, d_g, dbeta_parts, dg_parts, scale=scale, C=C, seqs=seqs, config=config,
+    )  # fmt: skip
+    return by_head + [group_sums(heads, total) for heads, total in pairs]
+
+
+def shared_keys(axes, device):
+    """None, or why a kernel that writes what each value head gives refuses these sizes."""
+    alone = axes["H"] == axes["HV"]
+    return state_limits(axes, device) if alone else f"HV = {axes['HV']}, H = {axes['H']}: value heads that share keys"
+
+
+SCRATCH = {
+    "dbeta_parts": Port("NK B T HV", F32, doc="d_beta by tile of K"),
+    "dg_parts": Port("NK B T HV", F32, doc="d_g by tile of K"),
+}
+BY_HEAD = {
+    "dq_heads": Port("B T HV K", doc="d_q by value head"),
+    "dk_heads": Port("B T HV K", doc="d_k by value head"),
+}
+LAUNCHERS = [
+    Launcher("triton", launch, configs, shared_keys, SCRATCH),
+    Launcher("triton", launch_grouped, configs, state_limits, {**SCRATCH, **BY_HEAD}),
+]

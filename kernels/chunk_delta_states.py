@@ -66,9 +66,10 @@ def chunk_delta_states_kernel(
         if g is not None:
             b_new *= to_chunk_end(b_g, b_gl, n, C)[None, :]
             b_decay = tl.exp2(b_gl)
+        b_new = b_new.to(k.dtype.element_ty)
         b_next = ()
         for j in tl.static_range(NK):
-            b_next = b_next + (tl.dot(b_new.to(k.dtype.element_ty), b_ks[j], b_s[j] * b_decay, input_precision=PRECISION),)
+            b_next = b_next + (tl.dot(b_new, b_ks[j], b_s[j] * b_decay, input_precision=PRECISION),)
         b_s = b_next
 
     if final_state is not None:

@@ -137,8 +137,9 @@ def launch(
     (B, T, H, K), (HV, V) = k.shape, v.shape[2:]
     BK, BV = by_dtype(config, "BK", k.dtype, K), by_dtype(config, "BV", k.dtype, V)
     NK = ceil_div(K, BK)
-    totals = [(part, total) for part, total in ((dbeta_parts, d_beta), (dg_parts, d_g)) if total is not None]
-    rate, gate = ((None if x is None else x if NK == 1 else part) for part, x in ((dbeta_parts, d_beta), (dg_parts, d_g)))
+    sums = [(parts, total) for parts, total in ((dbeta_parts, d_beta), (dg_parts, d_g)) if total is not None]
+    rate = None if d_beta is None else d_beta if NK == 1 else dbeta_parts
+    gate = None if d_g is None else d_g if NK == 1 else dg_parts
     by_tile = Launch(
         chunk_delta_grads_kernel,
         grid=(B * seqs.NT * HV * NK,),
@@ -151,7 +152,7 @@ def launch(
         num_warps=config["num_warps"],
         num_stages=by_dtype(config, "num_stages", k.dtype),
     )  # fmt: skip
-    return [by_tile, *(sum_parts(part, total, NK) for part, total in totals if NK > 1)]
+    return [by_tile, *(sum_parts(parts, total, NK) for parts, total in sums if NK > 1)]
 
 
 def launch_grouped(

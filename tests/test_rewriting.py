@@ -106,9 +106,9 @@ def asked(graph):
 @pytest.mark.parametrize("seqlens", [None, (33, 0, 1, 36)])
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_both_sides_are_one_gradient(name, seqlens):
-    """The pattern's backward pass against the stages that stand for it, in float64 by the references: gradients by every
-    input and of every output, alone and together, with ever more of the optional inputs absent; and what is between
-    them and the rest of a graph keeps its type."""
+    """The pattern's backward pass against the stages that stand for it, in float64 by the references: gradients by
+    every input and of every output, alone and together, with ever more of the optional inputs absent; and what is
+    between them and the rest of a graph keeps its type."""
     stage, sizes = STAGES[name], dict(B=2 if seqlens is None else 1, T=70, H=2, HV=4, K=5, V=3)
     plain = Op(gradient_of(stage), STAGES, "reference", mode="chunk")
     fused = Op(gradient_of(stage), STAGES, "reference", mode="chunk", fuse=name)

@@ -18,8 +18,8 @@ def with_replaced(
     takes: Callable[[Node], bool] = lambda node: True,
     phase: str = "forward",
 ) -> Graph:
-    """The largest pattern first, within one phase. takes: whether the node that would stand there can run; where it cannot, that place
-    stays as it is. The graph itself where nothing fits."""
+    """The largest pattern first, within one phase. takes: whether the node that would stand there can run; where it
+    cannot, that place stays as it is. The graph itself where nothing fits."""
     found = graph
     for stage in sorted(replacing, key=lambda stage: -len(stage.pattern)):
         for pattern in pattern_graphs(stage, stages):

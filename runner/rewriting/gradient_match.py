@@ -47,7 +47,7 @@ def flowing(match: GradientMatch, pattern: Graph, graph: Graph) -> None:
     for node in pattern.nodes.values():
         vjp = f"{match.forward.nodes[node.id]}.vjp"
         for each in graph.nodes.values():
-            if each.id == vjp or each.id.startswith(f"{vjp}."):
+            if is_of(each.id, vjp):
                 wanted |= {name for port, name in node.inputs.items() if f"d_{port}" in each.outputs}
                 cotangents |= {name for port, name in node.outputs.items() if each.inputs.get(f"d_{port}")}
     match.wanted = tuple(name for name in pattern.inputs if name in wanted)
@@ -125,7 +125,12 @@ def contributions(name: str, inner: list[Node], there: Mapping[str, Node], patte
     found = (
         (each.id, port, value) for node in inner for each in [there[node.id]] for port, value in each.outputs.items()
     )
-    return [value for id, port, value in found if any(port == p and (id == v or id.startswith(f"{v}.")) for v, p in ports)]
+    return [value for id, port, value in found if any(port == name and is_of(id, vjp) for vjp, name in ports)]
+
+
+def is_of(id: str, vjp: str) -> bool:
+    """Whether a node is that vjp, or one of the stages that it is."""
+    return id == vjp or id.startswith(f"{vjp}.")
 
 
 def leaks(match: GradientMatch, graph: Graph) -> set[str]:

@@ -13,7 +13,9 @@ from .pattern import Stages
 from .replace_part import in_order
 
 
-def with_gradient_replaced(graph: Graph, match: GradientMatch, stage: Stage, stages: Mapping[str, Stage]) -> Graph | None:
+def with_gradient_replaced(
+    graph: Graph, match: GradientMatch, stage: Stage, stages: Mapping[str, Stage]
+) -> Graph | None:
     """The values at the boundary keep their names. A sum at an input goes with the contributions where there are no
     others, else it takes one in their place. None where the stages need what is not there."""
     whole = replacement(stage, Stages(stages), match.absent, match.cotangents)
@@ -104,7 +106,8 @@ def over(graph: Graph, match: GradientMatch, placed: list[Node], whole: Graph, n
 
 def smaller(node: Node, names: Mapping[str, str], ends: Mapping[str, Boundary], values: Mapping[str, Value]) -> Node:
     """A sum with one contribution in the place of those that went."""
-    instead = {each: names[value] for value, end in ends.items() if end.sum and end.sum.id == node.id for each in end.given}
+    here = {value: end for value, end in ends.items() if end.sum and end.sum.id == node.id}
+    instead = {each: names[value] for value, end in here.items() for each in end.given}
     parts = list(dict.fromkeys(instead.get(part, part) for part in node.inputs.values()))
     total = values[node.outputs["y"]]
     name = node.id.removeprefix("d(").partition(")")[0]

@@ -65,9 +65,9 @@ def nan_filled(shape, dtype, device) -> torch.Tensor:
 def staged_values(
     subject: Subject, compute: torch.dtype, rounding=None, choices: Mapping | None = None
 ) -> dict[str, torch.Tensor | None]:
-    """Every value by the chain of references: exact in float64, also those that a fused stage keeps to itself, and those
-    between stages that stand for others; or those of the graph that runs, as the rounding model has it. What is rebuilt
-    by a copy of its stage is what forward made, bit for bit.
+    """Every value by the chain of references: exact in float64, also those that a fused stage keeps to itself, and what
+    is between stages that stand for others; or those of the graph that runs, as the rounding model has it. What is
+    rebuilt by a copy of its stage is what forward made, bit for bit.
 
     choices: whole numbers that stand for those of the chain: a choice made otherwise is no rounding error."""
     values = {**subject.inputs, **subject.cotangents}

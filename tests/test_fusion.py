@@ -1,6 +1,7 @@
 """Fused stages in pipelines: what they stand for, where they are refused, and that nothing else changes."""
 
 import gc
+import pickle
 import weakref
 from dataclasses import replace
 
@@ -165,6 +166,24 @@ def test_sizes_that_a_fused_kernel_refuses():
     an_op = load("gated_delta", fuse=BOTH)
     refused = an_op.fused(an_op.whole, {**an_op.bind(inputs(an_op, **SIZES)).sizes, "K": 300}, torch.device("cpu"))
     assert refused.notes == ("out: chunk_delta_o not in place of wy, scan, out: K = 300: at most 256",)
+
+
+def test_sizes_that_fused_gradients_refuse():
+    an_op = load("gated_delta", fuse=BACKWARD)
+    call = an_op.bind(inputs(an_op, **SIZES))
+    joint = an_op.trainable_graph(absent=call.graph.absent)
+    refused = an_op.fused(joint, {**call.sizes, "K": 300}, torch.device("cpu"))
+    vjps = BACKWARDS["gated_delta"][1].removeprefix(GRADIENT)
+    assert refused.notes == (
+        f"out.vjp.reverse: chunk_delta_reverse not in place of {vjps}: K = 300: at most 256",
+        "scan: chunk_delta_states not in place of wy, scan: K = 300: at most 256",
+    )
+    assert {"out.vjp", "kkt.vjp", "wy.rebuild"} <= refused.nodes.keys()
+
+
+def test_a_pickled_op_keeps_its_fusions():
+    an_op = pickle.loads(pickle.dumps(load("gated_delta", fuse=BACKWARD)))
+    assert backward_notes(an_op, inputs(an_op, **SIZES)) == BACKWARDS["gated_delta"]
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from ..graphs.graph import Graph, Node
 from ..stage_files.stage_library import Stage
-from .gradient_pattern import absences, derived, forward_pattern, gradient_of
+from .gradient_pattern import absences, derived, forward_pattern, gradient_of, gradient_uses
 from .match import Match, closed, graph_value, matches
 from .pattern import Stages
 
@@ -29,7 +29,7 @@ class GradientMatch:
 def find_gradient(stage: Stage, stages: Mapping[str, Stage], graph: Graph) -> GradientMatch | None:
     """The first place where the graph's backward pass is that of the stage's pattern, and no one else reads of it."""
     library = Stages(stages)
-    if not {entry.use for entry in gradient_of(stage).stages.values()} <= library.keys():
+    if not {entry.use for entry in gradient_of(stage).stages.values()} | gradient_uses(stage) <= library.keys():
         return None
     for absent in absences(stage):
         pattern = forward_pattern(stage, library, absent)

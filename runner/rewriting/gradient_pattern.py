@@ -42,6 +42,11 @@ def gradient_stages(stage: Stage) -> PipelineSpec:
     return parse_spec(HEAD + stage.gradient_stages, f"{stage.file}, GRADIENT")
 
 
+def gradient_uses(stage: Stage) -> set[str]:
+    """The names of the stages that make the gradient, where there is such a pattern."""
+    return {entry.use for entry in gradient_stages(stage).stages.values()} if stage.gradient_of else set()
+
+
 @cache
 def forward_pattern(stage: Stage, stages: Stages, absent: frozenset[str]) -> Graph:
     return built(stage, gradient_of(stage), stages, absent)

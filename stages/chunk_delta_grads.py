@@ -14,9 +14,9 @@ import math
 
 import torch
 
-from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
+from ._contract import F32, Contract, Launch, Launcher, Port
 from ._decay import chunked, pair_decay, per_key_head, per_value_head, unchunked, zero_chunked
-from ._sum_parts import group_sums, sum_parts
+from ._sum_parts import group_sums
 from ._tiles import by_dtype, precision, state_limits
 
 CONTRACT = Contract(
@@ -121,68 +121,59 @@ def through_exit(t, decay, h, d_s, T):
 
 
 def configs(axes, device):
-    """BK key columns at a time; NK counts the parts that their sums come in."""
-    shared = {"BK": 64, "BK_F32": 32, "BV": 64, "BV_F32": 32, "num_stages_F32": 1, "NK": ceil_div(axes["K"], 32)}
-    tiles = [(8, 2), (8, 1)] if axes["C"] == 128 else [(4, 2), (4, 1), (8, 2)]
+    """BK key columns of a chunk at a time, against BV value columns."""
+    shared = {"BK": 64, "BK_F32": 32, "BV": 64, "BV_F32": 32, "num_stages_F32": 1}
+    tiles = [(8, 2), (8, 1)] if axes["C"] == 128 else [(4, 3), (4, 2), (8, 3)]
     return [{**shared, "num_warps": warps, "num_stages": stages} for warps, stages in tiles]
 
 
-def launch(
-    q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g, dbeta_parts, dg_parts,
-    *, scale, C, seqs, config,
-):  # fmt: skip
-    """Each tile of K by itself, then the sums of their parts where there are more than one."""
+def launch(q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g, *, scale, C, seqs, config):
     from ..kernels.chunk_delta_grads import chunk_delta_grads_kernel
 
     (B, T, H, K), (HV, V) = k.shape, v.shape[2:]
-    BK, BV = by_dtype(config, "BK", k.dtype, K), by_dtype(config, "BV", k.dtype, V)
-    NK = ceil_div(K, BK)
-    sums = [(parts, total) for parts, total in ((dbeta_parts, d_beta), (dg_parts, d_g)) if total is not None]
-    rate = None if d_beta is None else d_beta if NK == 1 else dbeta_parts
-    gate = None if d_g is None else d_g if NK == 1 else dg_parts
-    by_tile = Launch(
-        chunk_delta_grads_kernel,
-        grid=(B * seqs.NT * HV * NK,),
-        args=dict(
-            q=q, k=k, v=v, beta=beta, g=g, d_o=d_o, h=h, v_new=v_new, d_s=d_s, d_x=d_x, d_q=d_q, d_k=d_k, d_v=d_v,
-            d_beta=rate, d_g=gate, scale=scale, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table,
-            T=T, NT=seqs.NT, R=B * T, H=H, HV=HV,
-        ),
-        constexprs=dict(K=K, V=V, C=C, BK=BK, BV=BV, PRECISION=precision(k.dtype)),
-        num_warps=config["num_warps"],
-        num_stages=by_dtype(config, "num_stages", k.dtype),
-    )  # fmt: skip
-    return [by_tile, *(sum_parts(parts, total, NK) for parts, total in sums if NK > 1)]
+    return [
+        Launch(
+            chunk_delta_grads_kernel,
+            grid=(B * seqs.NT * HV,),
+            args=dict(
+                q=q, k=k, v=v, beta=beta, g=g, d_o=d_o, h=h, v_new=v_new, d_s=d_s, d_x=d_x, d_q=d_q, d_k=d_k, d_v=d_v,
+                d_beta=d_beta, d_g=d_g, scale=scale, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table,
+                T=T, NT=seqs.NT, H=H, HV=HV,
+            ),
+            constexprs=dict(
+                K=K, V=V, C=C, BK=by_dtype(config, "BK", k.dtype, K), BV=by_dtype(config, "BV", k.dtype, V),
+                PRECISION=precision(k.dtype),
+            ),
+            num_warps=config["num_warps"],
+            num_stages=by_dtype(config, "num_stages", k.dtype),
+        )
+    ]  # fmt: skip
 
 
-def launch_grouped(
-    q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g, dbeta_parts, dg_parts, dq_heads, dk_heads,
-    *, scale, C, seqs, config,
+def launch_by_head(
+    q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g, dq_heads, dk_heads, *, scale, C, seqs, config
 ):  # fmt: skip
-    """The same, each value head by itself, then the sums over those of a key head."""
-    pairs = [(heads, total) for heads, total in ((dq_heads, d_q), (dk_heads, d_k)) if total is not None]
+    """The same where value heads share keys: each by itself, then their sums."""
+    sums = [(heads, total) for heads, total in ((dq_heads, d_q), (dk_heads, d_k)) if total is not None]
+    dq_heads, dk_heads = None if d_q is None else dq_heads, None if d_k is None else dk_heads
     by_head = launch(
-        q, k, v, beta, g, d_o, h, v_new, d_s, d_x, None if d_q is None else dq_heads, None if d_k is None else dk_heads,
-        d_v, d_beta, d_g, dbeta_parts, dg_parts, scale=scale, C=C, seqs=seqs, config=config,
+        q, k, v, beta, g, d_o, h, v_new, d_s, d_x, dq_heads, dk_heads, d_v, d_beta, d_g,
+        scale=scale, C=C, seqs=seqs, config=config,
     )  # fmt: skip
-    return by_head + [group_sums(heads, total) for heads, total in pairs]
+    return by_head + [group_sums(heads, total) for heads, total in sums]
 
 
-def shared_keys(axes, device):
-    """None, or why a kernel that writes what each value head gives refuses these sizes."""
-    alone = axes["H"] == axes["HV"]
-    return state_limits(axes, device) if alone else f"HV = {axes['HV']}, H = {axes['H']}: value heads that share keys"
+def keys_of_their_own(axes, device):
+    """None, or why a kernel that gives each value head's share refuses these sizes."""
+    shared = axes["H"] != axes["HV"]
+    return f"H = {axes['H']}, HV = {axes['HV']}: keys are shared" if shared else state_limits(axes, device)
 
 
-SCRATCH = {
-    "dbeta_parts": Port("NK B T HV", F32, doc="d_beta by tile of K"),
-    "dg_parts": Port("NK B T HV", F32, doc="d_g by tile of K"),
-}
 BY_HEAD = {
     "dq_heads": Port("B T HV K", doc="d_q by value head"),
     "dk_heads": Port("B T HV K", doc="d_k by value head"),
 }
 LAUNCHERS = [
-    Launcher("triton", launch, configs, shared_keys, SCRATCH),
-    Launcher("triton", launch_grouped, configs, state_limits, {**SCRATCH, **BY_HEAD}),
+    Launcher("triton", launch, configs, keys_of_their_own),
+    Launcher("triton", launch_by_head, configs, state_limits, BY_HEAD),
 ]

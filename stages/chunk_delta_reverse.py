@@ -63,7 +63,7 @@ def reference(q, k, beta, Ai, g, d_o, d_final_state, *, scale, C):
 
 def configs(axes, device):
     """The scan's tiles; OV tiles the chunk-parallel kernel that comes before it."""
-    own = {"OV": 64, "OV_F32": 32, "own_warps": 8 if axes["C"] == 128 else 4, "own_stages": 2, "own_stages_F32": 1}
+    own = {"OV": 128, "OV_F32": 32, "own_warps": 8 if axes["C"] == 128 else 4, "own_stages": 2, "own_stages_F32": 1}
     return [{**own, **each} for each in scan_configs(axes, device)]
 
 

@@ -12,7 +12,7 @@ import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
 from ._decay import pair_decay, per_value_head
-from ._scan import scan_configs
+from ._scan import delta_scan_configs
 from ._tiles import by_dtype, precision, state_limits
 
 CONTRACT = Contract(
@@ -64,7 +64,7 @@ def reference(q, k, beta, Ai, g, d_o, d_final_state, *, scale, C):
 def configs(axes, device):
     """The scan's tiles; OV tiles the chunk-parallel kernel that comes before it."""
     own = {"OV": 128, "OV_F32": 32, "own_warps": 8 if axes["C"] == 128 else 4, "own_stages": 2, "own_stages_F32": 1}
-    return [{**own, **each} for each in scan_configs(axes, device)]
+    return [{**own, **each} for each in delta_scan_configs(axes, device)]
 
 
 def launch(q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, *, scale, C, seqs, config):

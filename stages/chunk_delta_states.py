@@ -11,7 +11,7 @@ import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
 from ._decay import per_value_head
-from ._scan import scan_configs
+from ._scan import delta_scan_configs
 from ._tiles import by_dtype, precision, state_limits
 
 CONTRACT = Contract(
@@ -84,4 +84,4 @@ def launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, *, C, seqs, 
     ]  # fmt: skip
 
 
-LAUNCHERS = [Launcher("triton", launch, scan_configs, state_limits)]
+LAUNCHERS = [Launcher("triton", launch, delta_scan_configs, state_limits)]

@@ -123,7 +123,10 @@ def through_exit(t, decay, h, d_s, T):
 def configs(axes, device):
     """BK key columns of a chunk at a time, against BV value columns."""
     shared = {"BK": 64, "BK_F32": 32, "BV": 64, "BV_F32": 32, "num_stages_F32": 1}
-    tiles = [(8, 2), (8, 1)] if axes["C"] == 128 else [(4, 3), (4, 2), (8, 3)]
+    if axes["C"] == 128:
+        tiles = [(8, 2), (8, 1)]
+    else:
+        tiles = [(4, 3), (4, 2), (8, 3)] if device == "sm_90" else [(8, 3), (8, 2)]
     return [{**shared, "num_warps": warps, "num_stages": stages} for warps, stages in tiles]
 
 

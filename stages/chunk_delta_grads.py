@@ -78,7 +78,7 @@ outputs:
    d_initial_state: reverse.d_initial_state}
 """
 
-FASTER_ON = ()
+FASTER_ON = ("sm_90",)
 
 
 def reference(q, k, v, beta, g, d_o, h, v_new, d_s, d_x, *, scale, C):

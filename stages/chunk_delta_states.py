@@ -40,7 +40,7 @@ stages:
 outputs: {h: scan.h, v_new: scan.v_new, final_state: scan.final_state}
 """
 
-FASTER_ON = ()
+FASTER_ON = ("sm_90",)
 
 
 def reference(k, v, beta, Ai, g, initial_state, *, C):

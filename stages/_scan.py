@@ -26,7 +26,7 @@ def state_scan(k, w, v, g, g_gamma, initial_state, h, v_new, final_state, *, C, 
     """The scan's one launch. Without w the values pass uncorrected; b_end [B, NT, HV, K]: a decay per channel."""
     from ..kernels.chunk_delta_h import chunk_delta_h_kernel
 
-    (_, _, H, K), (_, T, HV, V) = k.shape, v.shape
+    (H, K), (HV, V) = k.shape[2:], v.shape[2:]
     BV = by_dtype(config, "BV", k.dtype, V)
     return Launch(
         chunk_delta_h_kernel,
@@ -34,7 +34,7 @@ def state_scan(k, w, v, g, g_gamma, initial_state, h, v_new, final_state, *, C, 
         args=dict(
             k=k, w=w, v=v, g=g, g_gamma=g_gamma, b_end=b_end, initial_state=initial_state, h=h, v_new=v_new,
             final_state=final_state, cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets,
-            T=T, NT=seqs.NT, H=H, HV=HV,
+            T=seqs.T, NT=seqs.NT, H=H, HV=HV,
         ),
         constexprs=dict(K=K, V=V, C=C, BK=by_dtype(config, "BK", k.dtype, K), BV=BV, PRECISION=precision(k.dtype)),
         num_warps=by_dtype(config, "num_warps", k.dtype),

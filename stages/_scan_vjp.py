@@ -69,19 +69,18 @@ def scan_vjp_configs(axes, device):
 
 def scan_vjp_launches(
     d_h, d_v_new, d_final_state, k, w, g, g_gamma, h, v_new, d_k, d_w, d_v, d_g, d_initial_state, d_s, dg_parts,
-    *, C, seqs, config, b_end=None, d_b_end=None,
+    *, C, seqs, config, b_end=None, d_b_end=None, scan=None,
 ):  # fmt: skip
-    """The reverse scan, then each chunk by itself, then the sum of d_g's parts; what nobody asked for is left out."""
+    """The reverse scan, then each chunk by itself, then the sum of d_g's parts; what nobody asked for is left out.
+    scan: how the reverse scan is launched, where that is not by one kernel."""
     gate = d_g is not None or d_b_end is not None
     by_chunk = d_k is not None or d_w is not None or gate
     exits = d_s if d_k is not None or gate or d_v is None else None
     launches = []
     if by_chunk or d_v is not None or d_initial_state is not None:
-        launches.append(
-            reverse_scan(
-                d_h, d_v_new, d_final_state, k, w, g, g_gamma, v_new, d_v, exits if by_chunk else None,
-                d_initial_state, b_end, C=C, seqs=seqs, config=config,
-            )
+        launches += (scan or one_reverse_scan)(
+            d_h, d_v_new, d_final_state, k, w, g, g_gamma, v_new, d_v, exits if by_chunk else None,
+            d_initial_state, b_end, C=C, seqs=seqs, config=config,
         )  # fmt: skip
     if by_chunk:
         launches += write_vjp(
@@ -91,12 +90,16 @@ def scan_vjp_launches(
     return launches
 
 
+def one_reverse_scan(*tensors, **given):
+    return [reverse_scan(*tensors, **given)]
+
+
 def reverse_scan(
     d_h, d_v_new, d_final_state, k, w, g, g_gamma, v_new, d_v, d_s, d_initial_state, b_end, *, C, seqs, config
 ):  # fmt: skip
     from ..kernels.chunk_delta_h_vjp import chunk_delta_h_reverse_kernel
 
-    (_, T, H, K), (HV, V) = k.shape, v_new.shape[2:]
+    (H, K), (HV, V) = k.shape[2:], v_new.shape[2:]
     BV = by_dtype(config, "BV", k.dtype, V)
     return Launch(
         chunk_delta_h_reverse_kernel,
@@ -105,7 +108,7 @@ def reverse_scan(
             k=k, w=w, g=g, g_gamma=g_gamma, b_end=b_end, d_h=d_h, d_v_new=d_v_new, d_final_state=d_final_state,
             d_v=d_v, d_s=d_s, d_initial_state=d_initial_state, cu_seqlens=seqs.cu_seqlens,
             chunk_offsets=seqs.chunk_offsets,
-            T=T, NT=seqs.NT, H=H, HV=HV,
+            T=seqs.T, NT=seqs.NT, H=H, HV=HV,
         ),
         constexprs=dict(
             K=K, V=V, C=C, BK=by_dtype(config, "BK", k.dtype, K), BV=BV, PRECISION=precision(k.dtype)

@@ -51,14 +51,14 @@ def segment_launches(
 def map_launch(k, w, g, b_end, map, *, C, seqs, config):
     from ..kernels.segment_map import segment_map_kernel
 
-    (_, T, H, K), HV = k.shape, w.shape[2]
+    (H, K), HV = k.shape[2:], w.shape[2]
     BV = by_dtype(config, "BV", k.dtype, K)
     return Launch(
         segment_map_kernel,
         grid=(seqs.N * HV * ceil_div(K, BV),),
         args=dict(
             k=k, w=w, g=g, b_end=b_end, map=map, cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets,
-            T=T, NT=seqs.NT, H=H, HV=HV,
+            T=seqs.T, NT=seqs.NT, H=H, HV=HV,
         ),
         constexprs=dict(K=K, C=C, BK=by_dtype(config, "BK", k.dtype, K), BV=BV, PRECISION=precision(k.dtype)),
         num_warps=by_dtype(config, "num_warps", k.dtype),

@@ -6,14 +6,18 @@
 
 g_C is the sum at the chunk's last valid row; without g nothing decays. S starts from initial_state, zeros when
 absent, and ends as final_state: an empty sequence returns the state that it was given. arXiv:2412.06464.
+Long sequences of few heads are scanned in pieces (_pieces.py).
 """
 
 import torch
 
 from ._contract import F32, Contract, Launcher, Port
 from ._decay import chunk_log_decay, per_value_head
+from ._pieces import SCRATCH as PIECES
+from ._pieces import chain, cut, in_pieces, piece_limits, whole
 from ._scan import scan_configs, state_scan
-from ._scan_vjp import SCRATCH, scan_vjp, scan_vjp_configs, scan_vjp_launches
+from ._scan_vjp import SCRATCH, reverse_scan, scan_vjp, scan_vjp_configs, scan_vjp_launches
+from ._segment import map_launch
 from ._tiles import state_limits
 
 CONTRACT = Contract(
@@ -66,6 +70,19 @@ def launch(k, w, u, g, initial_state, h, v_new, final_state, *, C, seqs, config)
     return [state_scan(k, w, u, g, None, initial_state, h, v_new, final_state, C=C, seqs=seqs, config=config)]
 
 
+def pieces_launch(k, w, u, g, initial_state, h, v_new, final_state, maps, passed, entered, *, C, seqs, config):
+    if whole(k, seqs):
+        return launch(k, w, u, g, initial_state, h, v_new, final_state, C=C, seqs=seqs, config=config)
+    count = config["PIECES"]
+    given = dict(C=C, seqs=cut(seqs, count), config=config)
+    return [
+        map_launch(k, w, g, None, maps, **given),
+        state_scan(k, w, u, g, None, None, None, None, passed, **given),
+        chain(maps, passed, initial_state, entered, final_state, count),
+        state_scan(k, w, u, g, None, entered, h, v_new, None, **given),
+    ]
+
+
 def vjp_launch(
     d_h, d_v_new, d_final_state, k, w, g, h, v_new, d_k, d_w, d_u, d_g, d_initial_state, d_s, dg_parts,
     *, C, seqs, config,
@@ -76,5 +93,30 @@ def vjp_launch(
     )  # fmt: skip
 
 
-LAUNCHERS = [Launcher("triton", launch, scan_configs, state_limits)]
-VJP_LAUNCHERS = [Launcher("triton", vjp_launch, scan_vjp_configs, state_limits, SCRATCH)]
+def pieces_vjp_launch(
+    d_h, d_v_new, d_final_state, k, w, g, h, v_new, d_k, d_w, d_u, d_g, d_initial_state, d_s, dg_parts, maps, passed,
+    entered, *, C, seqs, config,
+):  # fmt: skip
+    def scan(d_h, d_v_new, d_final_state, k, w, g, g_gamma, v_new, d_v, d_s, d_initial_state, b_end, **given):
+        given["seqs"] = cut(seqs, config["PIECES"])
+        return [
+            map_launch(k, w, g, None, maps, **given),
+            reverse_scan(d_h, d_v_new, None, k, w, g, None, v_new, None, None, passed, None, **given),
+            chain(maps, passed, d_final_state, entered, d_initial_state, config["PIECES"], reverse=True),
+            reverse_scan(d_h, d_v_new, entered, k, w, g, None, v_new, d_v, d_s, None, None, **given),
+        ]
+
+    return scan_vjp_launches(
+        d_h, d_v_new, d_final_state, k, w, g, None, h, v_new, d_k, d_w, d_u, d_g, d_initial_state, d_s, dg_parts,
+        C=C, seqs=seqs, config=config, scan=None if whole(k, seqs) else scan,
+    )  # fmt: skip
+
+
+LAUNCHERS = [
+    Launcher("triton in pieces", pieces_launch, in_pieces(scan_configs), piece_limits, PIECES),
+    Launcher("triton", launch, scan_configs, state_limits),
+]
+VJP_LAUNCHERS = [
+    Launcher("triton in pieces", pieces_vjp_launch, in_pieces(scan_vjp_configs), piece_limits, {**SCRATCH, **PIECES}),
+    Launcher("triton", vjp_launch, scan_vjp_configs, state_limits, SCRATCH),
+]

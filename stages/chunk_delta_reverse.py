@@ -12,8 +12,9 @@ import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
 from ._decay import pair_decay, per_value_head
+from ._pieces import one_piece_limits
 from ._scan import delta_scan_configs
-from ._tiles import by_dtype, precision, state_limits
+from ._tiles import by_dtype, precision
 
 CONTRACT = Contract(
     inputs={
@@ -98,4 +99,4 @@ def launch(q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, *, 
     return [own, scan]
 
 
-LAUNCHERS = [Launcher("triton", launch, configs, state_limits)]
+LAUNCHERS = [Launcher("triton", launch, configs, one_piece_limits)]

@@ -11,8 +11,9 @@ import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
 from ._decay import per_value_head
+from ._pieces import one_piece_limits
 from ._scan import delta_scan_configs
-from ._tiles import by_dtype, precision, state_limits
+from ._tiles import by_dtype, precision
 
 CONTRACT = Contract(
     inputs={
@@ -84,4 +85,4 @@ def launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, *, C, seqs, 
     ]  # fmt: skip
 
 
-LAUNCHERS = [Launcher("triton", launch, delta_scan_configs, state_limits)]
+LAUNCHERS = [Launcher("triton", launch, delta_scan_configs, one_piece_limits)]

@@ -57,3 +57,10 @@ def test_contributions_that_cancel(variant):
     expression, whose gradient is as wrong as what comes into it."""
     kernel = load(VARIANTS / f"{variant}.yaml", mode="chunk")
     check(kernel, inputs(kernel, torch.bfloat16, B=2, T=130, H=2, HV=4, K=64, V=64), backward=True)
+
+
+@pytest.mark.parametrize("T,seed", [(64, 1), (64, 4), (130, 5)])
+def test_a_gate_is_as_wrong_as_what_comes_into_it(T, seed):
+    """One head: d_A_log, d_dt_bias and d_b go through gates, of contributions that cancel to a tenth."""
+    kernel = op("qwen3_next_gdn")
+    check(kernel, inputs(kernel, torch.float16, seed=seed, B=1, T=T, H=1, HV=1, K=32, V=32), backward=True)

@@ -179,6 +179,9 @@ def test_sizes_that_fused_gradients_refuse():
         "scan: chunk_delta_states not in place of wy, scan: K = 300: at most 256",
     )
     assert {"out.vjp", "kkt.vjp", "wy.rebuild"} <= refused.nodes.keys()
+    long = an_op.fused(joint, {**call.sizes, "T": 65536}, torch.device("cpu"))
+    why = "T = 65536 and HV = 2: the plain scan goes in 64 pieces"
+    assert long.notes[0] == f"out.vjp.reverse: chunk_delta_reverse not in place of {vjps}: {why}"
 
 
 def test_a_pickled_op_keeps_its_fusions():

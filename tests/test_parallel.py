@@ -5,7 +5,9 @@ import copy
 import importlib.util
 import io
 import os
+import random
 import tempfile
+import threading
 import time
 from itertools import product
 from pathlib import Path
@@ -14,9 +16,10 @@ import pytest
 import torch
 import torch.distributed as dist
 from support.ranks import COMPILER, MODULES, SPAWN, on_ranks
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from chunkwise.runner import ChunkwiseError, load
+from chunkwise.runner.commands._context_parallel import LEAVES_LAST
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.main import main
 from chunkwise.runner.parallel.cut import even_rows, packed_cut, plain_cut, ranks_of, row_axis
@@ -197,6 +200,52 @@ def nothing_leaks(rank, size):
     return found
 
 
+BESIDE = """schema: pipeline/v1
+name: beside
+extends: simple_gla
+stages: {norm: {use: l2norm, in: {x: v}}}
+outputs: {u: norm.y}
+definition:
+  step: ["u = v / sqrt(sum(v * v, axis=V) + 1e-6)"]
+"""
+
+
+def losses_of_their_own(rank, size):
+    """Each rank's loss depends on another output, the first one's on none that went through the scan."""
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "beside.yaml").write_text(BESIDE)
+        op, inputs, cotangents = case(f"{folder}/beside.yaml", None, 16)
+    rows = even_rows(16, size)
+    own = ["u", *["o"] * (size - 1)][rank]
+    lost = {name: x.clone() for name, x in cotangents.items() if name in ("u", "o")}
+    lost["u"][:, rows[0] :], lost["o"][:, : rows[0]] = 0, 0
+    called = Called(op, inputs, {own: cotangents[own]}, alone(op, inputs, lost, None), rows, rank)
+    cut = op.context_parallel()
+    ways = {"eager": cut, "compiled": compiled(cut, None)}
+    return {way: called.off(run) for way, run in ways.items()}
+
+
+def threads(rank, size):
+    """Two threads, each with a group and an op of its own, at other times on other ranks."""
+    op, inputs, _ = case("simple_gla", (8, 8))
+    mine = {name: cut_rows(x, op.whole.inputs[name].axes, 8 * rank, 8) for name, x in inputs.items()}
+    cuts = [op.context_parallel(dist.new_group(list(range(size)))) for _ in range(2)]
+    right, same = op(**inputs, seqlens=(8, 8)).o.narrow(1, 8 * rank, 8), []
+
+    def calls(at):
+        waits = random.Random(2 * rank + at)
+        for _ in range(10):
+            time.sleep(waits.random() / 100)
+            same.append(torch.allclose(cuts[at](**mine, seqlens=(8, 8)).o, right))
+
+    both = [threading.Thread(target=calls, args=(at,)) for at in range(2)]
+    for each in both:
+        each.start()
+    for each in both:
+        each.join()
+    return len(same), all(same)
+
+
 COMMANDS = {
     "gated_delta": ["--seqlens", "17,23", "--axes", "T=40,H=1,HV=1,K=8,V=8,C=16"],
     "flash_varlen": ["--axes", "B=1,Sq=41,Sk=41,H=1,HQ=2,D=8,DV=8,ND=3"],
@@ -224,7 +273,7 @@ def example(rank, size):
 
 
 def many(rank, size):
-    checks = (autograd_and_modes, nothing_leaks, refused, command, example)
+    checks = (autograd_and_modes, losses_of_their_own, nothing_leaks, refused, groups, threads, command, example)
     return {check.__name__: check(rank, size) for check in checks}
 
 
@@ -235,9 +284,10 @@ def refused(rank, size):
     says = {}
 
     def heard(what, run):
-        with pytest.raises(ChunkwiseError) as error:
+        with pytest.raises((ChunkwiseError, ZeroDivisionError)) as error:
             run()
-        says[what] = error.value.diagnostics[0].code + ": " + error.value.diagnostics[0].message
+        found = getattr(error.value, "diagnostics", None)
+        says[what] = f"{found[0].code}: {found[0].message}" if found else repr(error.value)
 
     cut = op.context_parallel()
     heard("lengths", lambda: cut(**mine, seqlens=(8, 8) if rank else (9, 7)))
@@ -260,7 +310,39 @@ def refused(rank, size):
     many = [0] * 200 + [16 - rank, rank]
     heard("long", lambda: op.context_parallel()(**{**mine, "initial_state": None}, seqlens=many, rows=(8, 8)))
     heard("serial", lambda: load("gla_serial").context_parallel())
+    mapped = torch.vmap(lambda q: cut(**{**plain, "q": q}).o)
+    heard("mapped", lambda: mapped(mine["q"][None]) if rank else cut(**plain))
+    heard("by position", lambda: cut(mine["q"]) if rank else cut(**plain))
+    heard("a list", lambda: cut(**plain, cu_seqlens=[0, 8, 16] if rank else torch.tensor([0, 8, 16])))
+    heard("no numbers", lambda: cut(**plain, seqlens=Odd() if rank else (8, 8)))
+    ends, (flash, keys, _) = torch.tensor([7 + rank, 16]), case("flash_varlen", None, 16)
+    keys = {name: cut_rows(x, flash.whole.inputs[name].axes, 8 * rank, 8) for name, x in keys.items()}
+    heard("ends", lambda: flash.context_parallel()(**{**keys, "q_ends": ends, "k_ends": ends}))
+    keys = {name: x[:, : 8 - rank] if name in ("q", "k", "v") else x for name, x in keys.items()}
+    heard("attention rows", lambda: flash.context_parallel()(**keys))
     return says
+
+
+class Odd:
+    """What raises another error than ours when it is read."""
+
+    def __iter__(self):
+        raise ZeroDivisionError("odd")
+
+
+def groups(rank, size):
+    """A group of the same ranks is another group; a mesh in another order, or without this rank, is none."""
+    op, inputs, _ = case("simple_gla", (8, 8))
+    mine = {name: cut_rows(x, op.whole.inputs[name].axes, 8 * rank, 8) for name, x in inputs.items()}
+    two = [dist.new_group(list(range(size))) for _ in range(2)]
+    with pytest.raises(ChunkwiseError) as other:
+        op.context_parallel(two[rank])(**mine, seqlens=(8, 8))
+    with pytest.raises(ChunkwiseError) as order:
+        op.context_parallel(DeviceMesh("cpu", [1, 0]))
+    mesh = DeviceMesh("cpu", [0])
+    with pytest.raises(ChunkwiseError) if rank else contextlib.nullcontext() as outside:
+        op.context_parallel(mesh)
+    return str(other.value), str(order.value), str(outside.value) if rank else None
 
 
 @pytest.fixture(scope="module")
@@ -301,7 +383,38 @@ def test_ranks_that_differ_are_refused_on_every_rank(both):
     assert first["plain rows"] == "CW622: rank 1 of 2 refuses its call: rank 1 has 8 rows, rows says 7"
     assert second["plain rows"] == "CW603: rank 1 has 8 rows, rows says 7"
     assert first["rows in words"] == "CW603: rows must be whole numbers, it is 'ab'"
+    told = "CW622: rank 1 of 2 refuses its call: "
+    assert first["mapped"] == told + "gated_delta was called under torch.vmap" and second["mapped"].startswith("CW611")
+    assert first["by position"] == told + "gated_delta takes its inputs by name"
+    assert first["a list"] == told + "cu_seqlens must be a tensor [N + 1], it is no tensor"
+    assert second["a list"] == "CW603: cu_seqlens must be a tensor [N + 1], it is no tensor"
+    assert second["no numbers"] == "ZeroDivisionError('odd')"
+    assert first["no numbers"] == told + second["no numbers"]
+    for said in (first, second):
+        assert said["ends"] == agreed + "q_ends: rank 0 has [7, 16], rank 1 has [8, 16]"
+        assert said["attention rows"] == agreed + "rows: rank 0 has (8, 8), rank 1 has (7, 7)"
     assert first["uneven"] == "CW622: rank 1 of 2 refuses its call: rank 1 has 8 rows, spread evenly, it has 7"
+
+
+def test_groups(both):
+    first, second = (found["groups"] for found in both)
+    assert first[:2] == second[:2]
+    assert first[0].startswith("error[CW622]: the ranks differ in group: rank 0 has ('")
+    assert first[0].endswith("help: pass the same mesh or process group on every rank")
+    assert first[1].startswith(
+        "error[CW601]: a mesh has its ranks in ascending order, as its process group has them, and this one has [1, 0]"
+    )
+    assert second[2].startswith("error[CW601]: a group is a DeviceMesh or a ProcessGroup that this process is in")
+
+
+def test_threads_of_groups_of_their_own(both):
+    assert [found["threads"] for found in both] == [(20, True)] * 2
+
+
+def test_losses_of_their_own(both):
+    for found in both:
+        ways = found["losses_of_their_own"]
+        assert len(ways) == 2 and {way: off for way, off in ways.items() if not off[0] <= CLOSE} == {}
 
 
 def test_the_command_on_two_ranks(both):
@@ -338,7 +451,8 @@ def dies(rank, size):
 def test_a_killed_rank_ends_the_other_with_one_message():
     seconds, text = on_ranks(2, dies, timeout=8, lost=[1])[0]
     assert seconds < 8 + 2
-    assert text.startswith("error[CW711]: rank 0 of 2 waited for the others in scan.gather, and one of them is gone: ")
+    waited = "error[CW711]: rank 0 of 2 waited for the others in scan.gather, and one of them is gone or did not come: "
+    assert text.startswith(waited)
     assert "pytorch/" not in text and "help: what the other rank printed last says why" in text
 
 
@@ -357,7 +471,7 @@ def stays_away(rank, size):
 def test_a_rank_that_does_not_come_is_waited_for_no_longer_than_the_timeout():
     seconds, text = on_ranks(2, stays_away, timeout=1)[0]
     assert seconds < 3 and text.startswith("error[CW711]: rank 0 of 2 waited for the others in the question whether ")
-    assert "same call (no answer of rank 1), and one of them is gone" in text
+    assert "same call (no answer of rank 1), and one of them is gone or did not come: wait timeout after 1000ms" in text
 
 
 @pytest.mark.parametrize("ranks,maps", [(2, False), (3, True)])
@@ -421,6 +535,14 @@ REFUSED = {
 def test_what_the_command_has_no_use_for_is_refused(line, message, capsys):
     assert main([*line.split(), "--context-parallel"]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_rank_that_says_nothing_leaves_last(capsys, monkeypatch):
+    waited = []
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setattr(time, "sleep", waited.append)
+    assert main(["run", "nope", "--context-parallel"]) == 2
+    assert capsys.readouterr().err == "" and waited == [LEAVES_LAST]
 
 
 def test_queries_and_keys_of_other_rows_cannot_be_cut(capsys):

@@ -63,7 +63,10 @@ def test_a_report_gives_the_times_of_one_device(tmp_path, capsys):
 def test_the_table(capsys):
     assert main(["plan", "gated_delta", "--axes", "B=1,T=524288,H=16", "--backward"]) == 0
     text = capsys.readouterr().out
-    assert " 1024 " in text and "each rank is worth 50% of one alone up to " in text
+    assert " 1024 " in text and "each rank is worth 50% of one alone up to 32 ranks; fastest on 64" in text
+    assert main("plan gated_delta --axes T=100".split()) == 0
+    text = capsys.readouterr().out
+    assert "on none of these numbers is each rank worth 50% of one alone; fastest on 1" in text
 
 
 @pytest.mark.parametrize("ranks", ["0", "8..2", "x", "2.."])

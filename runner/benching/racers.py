@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from ..planning.execute import on_device
 from ..reporting.clocks import Run, Timing, seconds
 from .case import Case, InputSet
 from .peers import Inapplicable, find_peer
@@ -54,7 +55,13 @@ class Guarded:
 
 
 def peer_racer(name: str, case: Case, sets: Sequence[InputSet], truth: Truth | None) -> Racer:
-    """Whatever the peer raises is its reason not to race."""
+    """Whatever the peer raises is its reason not to race. It runs with the case's device as the current one: not every
+    peer switches to that of its tensors."""
+    with on_device(case.device):
+        return prepared(name, case, sets, truth)
+
+
+def prepared(name: str, case: Case, sets: Sequence[InputSet], truth: Truth | None) -> Racer:
     implementation = name
     try:
         peer = find_peer(name, case)

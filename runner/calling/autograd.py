@@ -35,7 +35,8 @@ class Pipeline(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, call, *tensors):
-        ctx.set_materialize_grads(False)
+        # on many ranks 0 for an output that this one's loss does not depend on: all must run the same exchanges
+        ctx.set_materialize_grads(call.op.together)
         wanted = [name for name, x in call.tensors.items() if x is not None and x.requires_grad]
         joint = call.joint(wanted, call.wanted)
         kept, results = run_forward(call, joint)

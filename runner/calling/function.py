@@ -69,6 +69,9 @@ def load(
 class Op:
     """A pipeline as a function. ``help(op)`` and ``inspect.signature(op)`` say what this one takes and gives."""
 
+    together = False
+    """Whether its stages run on several ranks at once."""
+
     def __init__(
         self, spec, stages, backend: str = "auto", memory_budget: int | None = None, mode: str = "auto",
         fuse: str = NONE,

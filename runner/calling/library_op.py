@@ -196,22 +196,26 @@ class LibraryOp:
             *(x if name in joint.kept else None for name, x in zip(self.values, results)),
             *packing[:2],
         )
-        ctx.packing = packing[2:]
+        ctx.packing, ctx.outputs = packing[2:], outputs
         ctx.numbers, ctx.io, ctx.absent = list(params.values()), io, sorted(graph.absent)
         ctx.sizes = [sizes[axis] for axis in axes_of(graph)]
 
     def derivative(self, ctx, *cotangents):
         refuse_create_graph(self.op.spec.name)
-        incoming = cotangents[: len(self.first)]
         needed = [name for name, needs in zip(self.inputs, ctx.needs_input_grad) if needs]
         *saved, cu_seqlens, lengths = ctx.saved_tensors
         packing = (cu_seqlens, lengths, *ctx.packing)
+        incoming = self.incoming(ctx, packing, cotangents[: len(self.first)])
         found = self.backward(*incoming, *saved, *ctx.numbers, *packing, ctx.sizes, ctx.io, ctx.absent, needed)
         graph = self.op.graph(frozenset(ctx.absent))
         joint = self.joint(graph, needed, self.flowing(incoming))
         found = dict(zip(self.trained, found if isinstance(found, tuple) else (found,)))
         gradients = [found[name] if name in joint.gradients else None for name in self.inputs]
         return *gradients, *(None for _ in range(len(self.params) + len(self.lengths) + 2))
+
+    def incoming(self, ctx, packing, cotangents: tuple) -> tuple:
+        """The cotangents of the outputs that backward runs with; None where the loss does not depend on one."""
+        return cotangents
 
     def flowing(self, cotangents) -> list[str]:
         """Outputs that a gradient comes in by."""

@@ -1,6 +1,7 @@
 """``run --context-parallel``: the same report, of an op whose sequences are cut over the processes of torchrun."""
 
 import os
+import time
 from dataclasses import replace
 
 import torch
@@ -35,6 +36,9 @@ WHY = {
     "inputs": OWN_ROWS, "probe": OWN_ROWS, "until": OWN_ROWS, "fuse": BY_ONE,
     "proton": "a profile is of one process",
 }  # fmt: skip
+LEAVES_LAST = 5.0
+"""Seconds that a rank waits which leaves it to rank 0 to say why: torchrun ends all with the first that fails, and that
+should be the one that speaks."""
 
 
 def run_ranks(args) -> Outcome:
@@ -47,7 +51,10 @@ def run_ranks(args) -> Outcome:
     except ChunkwiseError as error:
         outcome = Outcome.of_errors(error.diagnostics)
         alike = all(codes.CODES[each.code].exit == codes.REFUSED for each in error.diagnostics)
-        return replace(outcome, quiet=alike and rank_of_environment() > 0)
+        quiet = alike and rank_of_environment() > 0
+        if quiet:
+            time.sleep(LEAVES_LAST)
+        return replace(outcome, quiet=quiet)
     return replace(outcome, quiet=rank_of_environment() > 0)
 
 

@@ -130,10 +130,13 @@ def cost_table(name: str, sizes, costs: list[Cost]):
 def lines(costs: list[Cost], machine: Machine, measured: bool, gathers: bool) -> list[str]:
     paying = [each.ranks for each in costs if speedup(costs[0], each) >= PAYS * each.ranks]
     fastest = min(costs, key=lambda each: each.total_ms)
+    worth = f"each rank is worth {PAYS:.0%} of one alone up to {max(paying)} ranks"
+    if max(paying) == 1 < len(costs):
+        worth = f"on none of these numbers is each rank worth {PAYS:.0%} of one alone"
     basis = "the report's times of each stage" if measured else "peaks alone, which no kernel reaches: pass --report"
     attention = ["attention by all keys: a causal mask leaves one rank half of that, the last of many all of it"]
     return [
         *(attention if gathers else []),
         f"by {basis}; link {machine.link_gbps:g} GB/s and {machine.link_us:g} us a collective, nothing overlapped",
-        f"each rank is worth {PAYS:.0%} of one alone up to {max(paying)} ranks; fastest on {fastest.ranks}",
+        f"{worth}; fastest on {fastest.ranks}",
     ]

@@ -80,8 +80,9 @@ OF_CALLS = {
         "Cut a pipeline of the chunked form, with the stages before it outside; or write the stage that gives the map.",
     ),
     codes.RANKS_DIFFER: (
-        "The ranks of a process group called for different things: another pipeline, other lengths, rows, dtypes or "
-        "gradients, or groups of other members. It is asked for before the first launch of every call.",
+        "The ranks of a process group called for different things: another pipeline, other lengths, rows, dtypes, "
+        "params or gradients, or another group; or one of them refused its call. It is asked for before the first "
+        "launch of every call.",
         "op(**shards, seqlens=[37, 51, 40] if rank else [37, 51])",
         "Call the same op on every rank of the group, with the lengths of all sequences.",
     ),
@@ -110,7 +111,8 @@ OF_CALLS = {
         "A rank waited for the others of its process group, and one of them has died, has raised, or did not come "
         "within the group's timeout. What all ranks hold together is lost with it.",
         "torchrun --nproc-per-node 2 train.py      # and one of the two runs out of memory",
-        "What the other rank printed last says why. Where it is only slow, pass init_process_group a longer timeout.",
+        "What the other rank printed last says why. Where it is only slow, pass init_process_group a longer timeout. "
+        "Where none is gone, look for a call, a backward pass or a new op that one rank makes and another does not.",
     ),
     codes.OUT_OF_BUDGET: (
         "A result differs from the float64 definition by more than rounding explains. Budgets are derived, not tuned; "

@@ -34,6 +34,7 @@ Softmax attention needs the keys of all ranks instead: they are gathered around 
     kept.py            what a rewritten graph keeps for its backward pass
     split_op.py        an op's split graphs and their plans
     agreement.py       whether all ranks mean the same call, asked before the first launch
+    whole_numbers.py   inputs that are the same on every rank: where documents end
     lost_rank.py       a collective that fails: one readable message
     states.py          states of whole sequences <-> states of the pieces here
     parallel_op.py     the op: load(PIPE).context_parallel(mesh)

@@ -4,16 +4,20 @@ The question goes through the store that the process group was made with, so tha
 taken for a collective of the call, and a rank that refuses its call can still say so. A rank leaves a digest of what it
 means and counts itself in; the last one compares them and leaves the verdict, so that nobody else reads more than that,
 however many they are. Who differs in what is asked for where the verdict is against them.
+
+A rank that waits for the others holds its connection to the store: each thread has one of its own, or two threads that
+call ops of two groups would wait for each other across the ranks.
 """
 
 import hashlib
 import json
-from collections.abc import Hashable, Mapping
-from contextlib import suppress
+import threading
+from collections.abc import Hashable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from os.path import commonprefix
 
 import torch.distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
+from torch.distributed.distributed_c10d import PrefixStore, Store, _get_default_store
 
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
@@ -24,6 +28,15 @@ Facts = Mapping[str, Hashable]
 
 _ops: dict[tuple[int, ...], int] = {}
 """Ops that this process has made for each group, by its members: every rank makes them in the same order."""
+_own = threading.local()
+"""store: a thread's own connection. of: the default group's store that it leads to."""
+
+
+def connection() -> Store:
+    store = _get_default_store()
+    if getattr(_own, "of", None) is not store:
+        _own.of, _own.store = store, store.clone()
+    return _own.store
 
 
 class Agreement:
@@ -32,7 +45,11 @@ class Agreement:
     def __init__(self, ranks: Ranks):
         self.ranks, self.calls = ranks, 0
         number = _ops[ranks.members] = _ops.get(ranks.members, 0) + 1
-        self.store = PrefixStore(f"chunkwise/{'-'.join(map(str, ranks.members))}/{number}", _get_default_store())
+        self.prefix = f"chunkwise/{'-'.join(map(str, ranks.members))}/{number}"
+
+    @property
+    def store(self) -> Store:
+        return PrefixStore(self.prefix, connection())
 
     def require(self, facts: Facts) -> None:
         """Raises ChunkwiseError, on every rank, where two ranks differ in a fact."""
@@ -46,10 +63,20 @@ class Agreement:
             raise ChunkwiseError(difference([json.loads(each) for each in said]))
         self.store.delete_key(self.key(self.ranks.rank, call=self.calls - 1))
 
-    def refuse(self, error: ChunkwiseError) -> None:
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Around what this rank alone looks at: an error is told to the others too."""
+        try:
+            yield
+        except Exception as error:
+            self.refuse(error)
+            raise
+
+    def refuse(self, error: Exception) -> None:
         """Tells the others, where they ask, that this rank's call is refused."""
         if self.ranks.size > 1:
-            said = {"refused": "\n".join(each.message for each in error.diagnostics)}
+            found = [each.message for each in error.diagnostics] if isinstance(error, ChunkwiseError) else [repr(error)]
+            said = {"refused": "\n".join(found)}
             self.store.set(self.key("says", self.ranks.rank, call=self.calls + 1), json.dumps(said))
             self.arrive("refused")
 
@@ -92,7 +119,14 @@ def difference(said: list[dict[str, str]]) -> Diagnostic:
     rank, name = next((rank, name) for rank, name in pairs if said[rank].get(name) != said[0].get(name))
     first, other = where_they_part(str(said[0].get(name)), str(said[rank].get(name)))
     message = f"the ranks differ in {name}: rank 0 has {first}, rank {rank} has {other}"
-    return Diagnostic(codes.RANKS_DIFFER, message, help="every rank of the group makes the same call")
+    return Diagnostic(codes.RANKS_DIFFER, message, help=HELP.get(name, "every rank of the group makes the same call"))
+
+
+HELP = {
+    "rows": "pass rows=[...] on every rank: how many each has",
+    "group": "pass the same mesh or process group on every rank",
+}
+"""By the fact that differs, where there is more to say."""
 
 
 def where_they_part(first: str, other: str, longest: int = 120) -> tuple[str, str]:

@@ -23,7 +23,9 @@ def meeting(what: str, rank: int, ranks: int) -> Iterator[None]:
 
 def lost(what: str, rank: int, ranks: int, error: RuntimeError) -> Diagnostic:
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    said = re.sub(r"^\[\S+:\d+\] ", "", first).split(". ")[0]  # without the place in PyTorch's own source
-    message = f"rank {rank} of {ranks} waited for the others in {what}, and one of them is gone: {said:.160}"
+    # without the place in PyTorch's own source, and the names of ours that a store waits for
+    said = re.sub(r"^\[\S+:\d+\] |, keys: .*", "", first).split(". ")[0]
+    waited = f"rank {rank} of {ranks} waited for the others in {what}"
+    message = f"{waited}, and one of them is gone or did not come: {said:.160}"
     help = "what the other rank printed last says why; a rank that is only slow needs a longer timeout for its group"
     return Diagnostic(codes.RANK_LOST, message, help=help)

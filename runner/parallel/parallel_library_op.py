@@ -11,9 +11,9 @@ from itertools import count as counter
 import torch
 
 from ..calling.autograd import run_backward, run_forward
-from ..calling.library_op import LENGTHS, LibraryOp, axes_of, lengths_of, packed
+from ..calling.library_op import LENGTHS, LibraryOp, axes_of, count, lengths_of, packed
 from ..graphs.graph import Graph, Value
-from ..graphs.sizes import shape
+from ..graphs.sizes import complete, shape
 from ..planning.dtypes import port_dtype
 from .cut import ROWS
 from .split_graph import MAPS_TOO, STATES, sizes_of
@@ -83,6 +83,20 @@ class ParallelLibraryOp(LibraryOp):
         if x is not None:
             first_rows(room, x.shape).copy_(x)
         return room
+
+    def incoming(self, ctx, packing, cotangents: tuple) -> tuple:
+        """0 for an output that the loss of this rank does not depend on: another's may, and all exchange the same."""
+        if self.parallel.ranks.size == 1:
+            return cotangents
+        graph, like = self.op.graph(frozenset(ctx.absent)), next(d for d in cotangents if d is not None)
+        sizes = complete(graph, dict(zip(axes_of(graph), ctx.sizes)), count(packing))
+        found = []
+        for name, d in zip(self.first.values(), cotangents):
+            value = graph.values[graph.outputs[name]] if name in ctx.outputs and graph.outputs[name] else None
+            if d is None and value:
+                d = like.new_zeros(shape(value.axes, sizes), dtype=port_dtype(value.dtype, ctx.io))
+            found.append(d)
+        return tuple(found)
 
     def run_backward(self, *args):
         cotangents, kept, params, packing, sizes, io, absent, gradients = self.read_backward(args)

@@ -25,6 +25,7 @@ from .parallel_library_op import parallel_library_op
 from .split_graph import cut_errors, numbers_of, reach_of, sizes_of
 from .split_op import SplitOp
 from .states import states_here, whole_states
+from .whole_numbers import whole_numbers
 
 
 class ParallelOp:
@@ -58,17 +59,21 @@ class ParallelOp:
         States are whole: initial_state [N, ...] has all sequences on every rank, of which each rank reads those that
         begin on it; final_state [N, ...] has those that end on this rank, and 0 for the others. So is the gradient of
         an initial state, and of a constant of the model (A_log, say) a rank gives its share: added over the ranks they
-        are what one process gives. Every rank calls backward too, and runs compiled code or none does.
+        are what one process gives. Every rank calls backward too, whichever outputs its loss depends on, and runs
+        compiled code or none does.
 
         Raises ChunkwiseError: what Op raises; RANKS_DIFFER before the first launch where ranks mean different calls;
         RANK_LOST where another rank is gone.
         """
-        if positional:
-            refuse_positional(self.op.spec)
         if torch.compiler.is_compiling():
+            if positional:
+                refuse_positional(self.op.spec)
             results = self.library.traced(given, cu_seqlens, seqlens, outputs, rows)
             return self.op.result(**{name: results.get(name) for name in self.op.spec.outputs})
-        refuse_transforms(self.op.spec.name, given.values())
+        with self.agreement.telling():
+            if positional:
+                refuse_positional(self.op.spec)
+            refuse_transforms(self.op.spec.name, given.values())
         call, cut = self.bind(given, cu_seqlens, seqlens, rows, outputs)
         results = differentiable(call) if needs_autograd(call.tensors.values()) else call.run()
         whole = {name: whole_states(x, cut, cut.ends) if self.is_state(name) else x for name, x in results.items()}
@@ -85,12 +90,10 @@ class ParallelOp:
 
     def agreed(self, given, cu_seqlens, seqlens, rows, outputs, compiled: Sequence[str] | None = None):
         """(the call on the rows here as if they were all, cut). compiled: the gradients that compiled code wants."""
-        try:
+        with self.agreement.telling():
             call, cut, lengths, rows = self.bind_here(given, cu_seqlens, seqlens, rows, outputs)
-        except ChunkwiseError as error:
-            self.agreement.refuse(error)
-            raise
-        self.agreement.require(self.facts(call, lengths, rows, compiled))
+            facts = self.facts(call, lengths, rows, compiled)
+        self.agreement.require(facts)
         return call, cut
 
     def split(self, call: Call, cut: Cut) -> Call:
@@ -164,8 +167,9 @@ class ParallelOp:
             graded = call.tensors.items() if torch.is_grad_enabled() else ()
             trained = [name for name, x in graded if x is not None and x.requires_grad]
         return {
-            "pipeline": self.name, "ranks": self.ranks.members, "lengths": lengths, "rows": rows, "axes": sizes,
-            "dtype": name_of(call.io), "back end": call.backend, "params": tuple(call.params.items()),
+            "pipeline": self.name, "group": (self.ranks.group.group_name, self.ranks.members), "lengths": lengths,
+            "rows": rows, **whole_numbers(call), "axes": sizes, "dtype": name_of(call.io), "back end": call.backend,
+            "params": tuple(call.params.items()),
             "inputs": tuple(name for name, x in call.tensors.items() if x is not None),
             "gradients": tuple(trained), "outputs": tuple(call.wanted), "compiled": compiled is not None,
         }  # fmt: skip
@@ -187,13 +191,26 @@ def group_ranks(group) -> Ranks:
         help = 'start with torchrun, and call torch.distributed.init_process_group("nccl"), or "gloo" on CPUs'
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help))
     if isinstance(group, DeviceMesh):
-        if group.ndim != 1:
-            names = group.mesh_dim_names or tuple(range(group.ndim))
-            message = f"sequences are cut along one dimension of a mesh, and this one has {group.ndim}"
-            raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=f"pass mesh[{names[-1]!r}]"))
-        group = group.get_group()
-    group = dist.group.WORLD if group is None else group
+        group = group_of(group)
+    elif group is None:
+        group = dist.group.WORLD
     if not isinstance(group, dist.ProcessGroup) or dist.get_rank(group) < 0:
         message = "a group is a DeviceMesh or a ProcessGroup that this process is in"
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help='init_device_mesh("cuda", (8,)), or None for all'))
     return ranks_of(group)
+
+
+def group_of(mesh: DeviceMesh) -> dist.ProcessGroup | None:
+    """The group of a mesh of one dimension, whose order is the mesh's; None outside of it."""
+    if mesh.ndim != 1:
+        names = mesh.mesh_dim_names or tuple(range(mesh.ndim))
+        message = f"sequences are cut along one dimension of a mesh, and this one has {mesh.ndim}"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=f"pass mesh[{names[-1]!r}]"))
+    if mesh.get_coordinate() is None:
+        return None
+    group, placed = mesh.get_group(), mesh.mesh.tolist()
+    if placed != dist.get_process_group_ranks(group):
+        message = f"a mesh has its ranks in ascending order, as its process group has them, and this one has {placed}"
+        help = "the ranks' rows follow each other in that order: DeviceMesh(device, sorted(ranks))"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help))
+    return group

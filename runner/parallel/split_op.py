@@ -12,6 +12,8 @@ from .split_graph import split_graph
 class SplitOp:
     """reach, rows: as in split_graph."""
 
+    together = True
+
     def __init__(self, op: Op, ranks: Ranks, reach: str, rows: Rows = None):
         self.op, self.ranks, self.reach, self.rows = op, ranks, reach, rows
         self.memory_budget = op.memory_budget

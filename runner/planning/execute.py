@@ -124,7 +124,7 @@ def prepare(
             seqs=replace(seqs, lengths=None),  # a launch that looked at them would hold for these lengths alone
             config=step.config,
         )
-    return outputs, Kernels(launches, inputs, outputs, scratch)
+    return outputs, Kernels(plan.device, launches, inputs, outputs, scratch)
 
 
 def fill_by_reference(step: Step, plan: Plan, inputs: Values, keywords, seqs: Seqs, outputs: Values) -> None:
@@ -139,17 +139,19 @@ def fill_by_reference(step: Step, plan: Plan, inputs: Values, keywords, seqs: Se
 
 @dataclass(frozen=True)
 class Kernels:
-    """Runs a step's kernels in their order, any number of times; whoever looks at one alone finds it in launches.
-    inputs, outputs, scratch: by port and name, the tensors that these are about."""
+    """Runs a step's kernels in their order on their device, any number of times; whoever looks at one alone finds it in
+    launches. inputs, outputs, scratch: by port and name, the tensors that these are about."""
 
+    device: torch.device
     launches: Sequence[Launch]
     inputs: Values
     outputs: Values
     scratch: Values
 
     def __call__(self) -> None:
-        for launch in self.launches:
-            run_kernel(launch)
+        with on_device(self.device):
+            for launch in self.launches:
+                run_kernel(launch)
 
 
 def run_kernel(launch: Launch):

@@ -61,7 +61,7 @@ def read_packing(cu_seqlens, seqlens: Sequence[int] | None, sizes, device: torch
 
 def lengths_of(cu_seqlens: torch.Tensor) -> tuple[int, ...]:
     """The lengths that a tensor says, checked."""
-    check_tensor(cu_seqlens, cu_seqlens.device)
+    check_tensor(cu_seqlens, getattr(cu_seqlens, "device", None))
     return tensor_lengths(cu_seqlens)
 
 

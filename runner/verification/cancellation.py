@@ -1,14 +1,14 @@
 """How large a gradient would be if its terms did not cancel: where they do, its rounding errors are measured against
 that. One inner product of two states can decide a whole tensor, and be next to nothing by chance."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import torch
 from torch.overrides import TorchFunctionMode
 
 from ...stages import _gradient_sum
 from ..graphs.graph import Node
-from ..maps.map_stage import is_map
 from ..planning.references import run_reference
 from .rounding import DOTS, SUMS
 from .staged import StageCase, Subject, keywords, stage_case, staged_values
@@ -45,18 +45,21 @@ class RandomSigns(TorchFunctionMode):
         return torch.where(positive, x, -x)
 
 
-def uncancelled(
-    subject: Subject, case: StageCase, port: str, cotangents: Mapping[str, torch.Tensor] | None = None
-) -> torch.Tensor:
-    """The rms, number by number, of an output of a stage's reference in float64 over some draws of random signs.
-    cotangents: how large some that come in would be if they had not cancelled."""
-    node, named = case.node, keywords(subject, case.node)
-    draws = []
-    for seed in range(DRAWS):
-        signs = RandomSigns(seed)
-        inputs = {**case.inputs, **{name: signs.signed(x) for name, x in (cotangents or {}).items()}}
-        draws.append(run_reference(node, inputs, named, subject.seqs, torch.float64, signs)[port])
-    return torch.stack(draws).square().mean(0).sqrt()
+def uncancelled(subject: Subject, case: StageCase, port: str) -> torch.Tensor:
+    """The rms, number by number, of an output of a stage's reference in float64 over some draws of random signs."""
+    return rms(run_signed(subject, case, port, seed) for seed in range(DRAWS))
+
+
+def rms(draws: Iterable[torch.Tensor]) -> torch.Tensor:
+    return torch.stack(list(draws)).square().mean(0).sqrt()
+
+
+def run_signed(subject: Subject, case: StageCase, port: str, seed: int) -> torch.Tensor:
+    return run_in_mode(subject, case, RandomSigns(seed))[port]
+
+
+def run_in_mode(subject: Subject, case: StageCase, mode) -> dict[str, torch.Tensor]:
+    return run_reference(case.node, case.inputs, keywords(subject, case.node), subject.seqs, torch.float64, mode)
 
 
 def is_gradient(node: Node) -> bool:
@@ -67,22 +70,42 @@ def is_gradient(node: Node) -> bool:
 def uncancelled_gradient(subject: Subject, value: str) -> torch.Tensor | None:
     """The same of one of the op's gradients; None where it comes in from outside."""
     makers = {name: node for node in subject.graph.nodes.values() for name in node.outputs.values()}
-    return made_uncancelled(subject, makers, staged_values(subject, torch.float64), value) if value in makers else None
+    if value not in makers:
+        return None
+    exact = staged_values(subject, torch.float64)
+    return rms(drawn(subject, makers, exact, value, seed) for seed in range(DRAWS))
 
 
-def made_uncancelled(
-    subject: Subject, makers: Mapping[str, Node], exact: Mapping[str, torch.Tensor], value: str
+def drawn(
+    subject: Subject, makers: Mapping[str, Node], exact: Mapping[str, torch.Tensor], value: str, seed: int
 ) -> torch.Tensor:
-    """By the vjp that makes it; a sum by its contributions. An expression's gradient is as wrong as what comes into it,
-    number by number, and is followed further up; a stage's own products are where rounding begins anew."""
+    """A gradient whose terms have random signs. A sum is that of its contributions, each drawn by itself. A vjp without
+    matrix products, such as an expression's or a gate's, is as wrong as what comes into it, and passes that on: errors
+    of neighbours that it adds up stay what they are to each other. Products are where rounding begins anew."""
     node = makers.get(value)
     if node and node.stage.reference is _gradient_sum.reference:
-        parts = [made_uncancelled(subject, makers, exact, name) for name in node.inputs.values()]
-        return torch.stack(parts).square().sum(0).sqrt()
+        return sum(drawn(subject, makers, exact, name, seed) for name in node.inputs.values())
     if node is None or not is_gradient(node):
         return exact[value].double()
-    came = {}
-    if node.stage.is_vjp and is_map(node.stage.reference.stage):
-        came["d_y"] = made_uncancelled(subject, makers, exact, node.inputs["d_y"])
+    case = stage_case(subject, node, exact)
     port = next(port for port, name in node.outputs.items() if name == value)
-    return uncancelled(subject, stage_case(subject, node, exact), port, came)
+    cotangents = {port: name for port, name in node.inputs.items() if port.startswith("d_") and name in makers}
+    if not (node.stage.is_vjp and cotangents) or takes_products(subject, case):
+        return run_signed(subject, case, port, DRAWS * list(makers).index(value) + seed)
+    came = {port: drawn(subject, makers, exact, name, seed) for port, name in cotangents.items()}
+    return run_in_mode(subject, replace(case, inputs={**case.inputs, **came}), None)[port]
+
+
+class SeesProducts(TorchFunctionMode):
+    seen = False
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.seen |= func in DOTS
+        return func(*args, **(kwargs or {}))
+
+
+def takes_products(subject: Subject, case: StageCase) -> bool:
+    """Whether a stage's reference multiplies matrices."""
+    mode = SeesProducts()
+    run_in_mode(subject, case, mode)
+    return mode.seen

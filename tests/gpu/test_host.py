@@ -5,6 +5,7 @@ import torch
 from support.guarded import Guarded
 from support.ops import OPS, check, inputs, op, same_bits
 
+from chunkwise.runner.main import main
 from chunkwise.runner.planning.execute import execute
 
 pytestmark = pytest.mark.gpu
@@ -135,6 +136,16 @@ def test_the_second_device(name):
         packed = inputs(kernel, torch.bfloat16, seqlens=(30, 0, 41), device="cuda:1", **SIZES)
         check(kernel, packed, seqlens=(30, 0, 41))
     assert {x.device for x in out} == {torch.device("cuda:1")}
+    assert torch.cuda.current_device() == 0
+
+
+@pytest.mark.parametrize("command", ["run", "verify", "bench"])
+def test_commands_on_the_second_device(command, tmp_path, capsys):
+    if torch.cuda.device_count() < 2:
+        pytest.skip("needs two GPUs")
+    options = ["--axes", "B=1,T=130,H=2,HV=4,K=64,V=64", "--device", "cuda:1", "--backward"]
+    options += [] if command == "verify" else ["--out", str(tmp_path)]
+    assert main([command, "gated_delta", *options]) == 0, capsys.readouterr()
     assert torch.cuda.current_device() == 0
 
 

@@ -51,10 +51,10 @@ def jobs(name: str, device: str) -> list[Job]:
     stage, seen, found = STAGES[name], set(), []
     for io, KC in ((torch.bfloat16, BF16), (torch.float32, F32)):
         for K, C in KC:
-            axes = SIZES | dict.fromkeys(WIDTHS, K) | dict(C=C, N=SIZES["B"], NT=-(-SIZES["T"] // C))
             for backward in (False, True):
-                for place, launcher in enumerate(launchers(stage, backward)):
-                    if launcher.when(axes, device):
+                for place, launcher in reversed(list(enumerate(launchers(stage, backward)))):
+                    axes = taken(launcher, K, C, device)
+                    if axes is None:
                         continue
                     for config in launcher.configs(axes, device):
                         keys = compile_keys(stage, launcher, backward, axes, io, config)
@@ -63,6 +63,15 @@ def jobs(name: str, device: str) -> list[Job]:
                             found.append(Job(name, backward, place, config, tuple(axes.items()), io))
                         seen |= keys
     return found
+
+
+def taken(launcher, K: int, C: int, device: str) -> dict[str, int] | None:
+    """Sizes that the launcher takes: small ones, or a long sequence of one head; None where it refuses both."""
+    for sizes in (SIZES, SIZES | dict(T=128 * C, H=1, HV=1)):
+        axes = sizes | dict.fromkeys(WIDTHS, K) | dict(C=C, N=SIZES["B"], NT=-(-sizes["T"] // C))
+        if launcher.when(axes, device) is None:
+            return axes
+    return None
 
 
 def compile_keys(stage, launcher, backward, axes, io, config) -> set[tuple]:

@@ -12,6 +12,7 @@ are no work for tensor cores, and a chain of them holds more than the registers 
 """
 
 from dataclasses import replace
+from functools import partial
 
 from ._contract import F32, Launch, Port, ceil_div
 from ._tiles import padded, state_limits
@@ -57,11 +58,11 @@ def one_piece_limits(axes, device):
 
 def in_pieces(configs):
     """The same configurations, with the number of pieces."""
+    return partial(piece_configs, configs)
 
-    def piece_configs(axes, device):
-        return [{**config, "PIECES": pieces(axes)} for config in configs(axes, device)]
 
-    return piece_configs
+def piece_configs(configs, axes, device):
+    return [{**config, "PIECES": pieces(axes)} for config in configs(axes, device)]
 
 
 def whole(k, seqs):

@@ -34,7 +34,7 @@ endif
 CHUNKWISE := $(PY) -m chunkwise.runner
 SHIPPED := $(notdir $(wildcard pipelines/*.yaml))
 
-.PHONY: help setup run check verify bench graph show export list explain doctor test gpu-test lint compile-all schema need-pipe
+.PHONY: help setup run check verify bench tune bench-peers graph show export list explain doctor test gpu-test lint compile-all schema need-pipe
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F'|' '{printf "%-14s%s\n", $$1, $$2}'
@@ -50,6 +50,12 @@ verify: need-pipe $(READY) ## Hold every stage, and then the op, against float64
 
 bench: need-pipe $(READY) ## Time every stage against the device's limits, and the op against others: ARGS="--vs fla"
 	@$(CHUNKWISE) bench "$(PIPE)" $(ARGS)
+
+bench-peers: $(READY) ## Time gated_delta, simple_gla, gla and kda beside fla-core and FlashQLA, where those are installed
+	@$(PY) examples/bench_peers.py $(ARGS)
+
+tune: need-pipe $(READY) ## Search for faster configurations of a pipeline's kernels on this GPU
+	@$(CHUNKWISE) tune "$(PIPE)" $(ARGS)
 
 graph: need-pipe $(READY) ## Draw a pipeline
 	@$(CHUNKWISE) graph "$(PIPE)" $(ARGS)

@@ -7,13 +7,15 @@ import pkgutil
 import re
 import sys
 import traceback
-from contextlib import redirect_stdout, suppress
+import warnings
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 
 from . import commands, interrupt
 from .diagnostics import codes
 from .diagnostics.errors import ChunkwiseError, Diagnostic
 from .diagnostics.hints import meant, nearest
+from .planning.tuned import StaleTuning
 from .reporting.environment import package_version
 from .reporting.memory import out_of_memory
 from .reporting.outcome import INTERRUPTED, Outcome, show
@@ -81,7 +83,7 @@ def main(argv: list[str] | None = None) -> int:
         args = make_parser().parse_args(argv)
         if getattr(args, "backend", None) == "interpret":
             interpret_here(argv)
-        with redirect_stdout(sys.stderr):  # what a stage prints is no part of the result
+        with redirect_stdout(sys.stderr), told_once():  # what a stage prints is no part of the result
             outcome = execute(args)
     except HelpWanted as help:
         outcome = Outcome({"help": str(help)}, [str(help).rstrip()])
@@ -94,6 +96,24 @@ def main(argv: list[str] | None = None) -> int:
         outcome = Outcome.of_errors([diagnosed(error, folder_of(args))])
     interrupt.disarm()
     return shown(outcome, "--json" in argv)
+
+
+@contextmanager
+def told_once():
+    """What a file of tuned configurations has that does not hold here, as a line on stderr."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", StaleTuning)
+        usual, said = warnings.showwarning, set()
+
+        def show(message, category, *place):
+            if not issubclass(category, StaleTuning):
+                usual(message, category, *place)
+            elif str(message) not in said:
+                said.add(str(message))
+                print(f"note: {message}", file=sys.stderr)
+
+        warnings.showwarning = show
+        yield
 
 
 def refuse_empty(argv: list[str]) -> None:

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="there is n
 
 ROOT = Path(__file__).parents[1]
 TARGETS = "help setup run check verify bench graph show export list explain doctor test gpu-test lint".split()
-TARGETS += ["compile-all", "schema"]
+TARGETS += ["compile-all", "schema", "bench-peers", "tune"]
 FAKE_PYTHON = f"""#!/bin/sh
 if [ "$1" = -c ]; then exec {sys.executable} "$@"; fi
 printf '%s|' "$@" >> "$CALLS"; echo "PIP_TARGET=$PIP_TARGET" >> "$CALLS"

@@ -13,7 +13,6 @@ from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Graph
 from ..planning.dtypes import port_dtype
-from ..planning.execute import readable
 from .call import Tensors
 from .transforms import refuse_batched
 
@@ -25,9 +24,7 @@ def needs_autograd(tensors: Collection[torch.Tensor | None]) -> bool:
 
 def differentiable(call) -> Tensors:
     """The wanted outputs of a bound call (call.Call), connected to autograd."""
-    names = list(call.wanted)
-    outputs = Pipeline.apply(call, *call.tensors.values())
-    return dict(zip(names, outputs))
+    return dict(zip(call.wanted, apply(call, *call.tensors.values())))
 
 
 class Pipeline(torch.autograd.Function):
@@ -42,42 +39,47 @@ class Pipeline(torch.autograd.Function):
         kept, results = run_forward(call, joint)
         ctx.call, ctx.kept_names = call.detached(), list(kept)
         ctx.save_for_backward(*kept.values())
-        ctx.mark_non_differentiable(*(results[name] for name in call.wanted if name not in joint.cotangents))
-        return tuple(results[name] for name in call.wanted)
+        if apart := [results[name] for name in call.wanted if name not in joint.cotangents]:
+            ctx.mark_non_differentiable(*apart)
+        return tuple([results[name] for name in call.wanted])
 
     @staticmethod
     def backward(ctx, *cotangents):
-        refuse_create_graph(ctx.call.graph.name)
-        refuse_batched(ctx.call.graph.name, cotangents)
-        call, names = ctx.call, list(ctx.call.tensors)
+        call = ctx.call
+        refuse_create_graph(call.graph.name)
+        refuse_batched(call.graph.name, cotangents)
         incoming = {name: x for name, x in zip(call.wanted, cotangents) if x is not None}
-        wanted = [name for name, needed in zip(names, ctx.needs_input_grad[1:]) if needed]
+        wanted = [name for name, needed in zip(call.tensors, ctx.needs_input_grad[1:]) if needed]
         kept = dict(zip(ctx.kept_names, ctx.saved_tensors))
         gradients = run_backward(call, call.joint(wanted, incoming), kept, incoming)
-        return None, *(gradients.get(name) for name in names)
+        return None, *map(gradients.get, call.tensors)
+
+
+apply = super(torch.autograd.Function, Pipeline).apply
+"""Pipeline.apply without what it does for function transforms, under which calls are refused."""
 
 
 def run_forward(call, joint: Graph) -> tuple[Tensors, Tensors]:
     """(what the backward phase of joint reads of the inputs and the forward pass by value name, results by name)."""
-    inputs = call.contiguous
-    results = call.run_forward(inputs, joint)
-    kept = {name: x for name, x in inputs.items() if x is not None and name in joint.read_later}
-    return kept | {name: results[name] for name in joint.kept}, results
+    run, inputs, seqs = call.forward(joint), call.tensors, call.seqs
+    results = run.at_once(inputs, seqs)
+    if results is None:
+        inputs = call.contiguous
+        results = run(inputs, seqs)
+    kept = {name: inputs[name] for name in joint.inputs_read_later}
+    for name in joint.kept:
+        kept[name] = results[name]
+    return kept, results
 
 
 def run_backward(call, joint: Graph, kept: Tensors, incoming: Tensors) -> Tensors:
     """Gradients by input. kept: as run_forward gave it. incoming: cotangents by output, the absent ones left out."""
-    values = dict.fromkeys(call.tensors) | {name: readable(x) for name, x in kept.items()}
-    values |= cotangent_values(call, joint, incoming)
+    values = dict.fromkeys(call.tensors)
+    values.update(kept)
+    for name, value in joint.cotangents.items():
+        d, dtype = incoming[name], port_dtype(joint.values[value].dtype, call.io)
+        values[value] = d if d.dtype is dtype else d.to(dtype)
     return call.run_backward(values, joint)
-
-
-def cotangent_values(call, joint: Graph, incoming: Tensors) -> Tensors:
-    """Incoming gradients as the graph takes them: dense, in the cotangent's dtype."""
-    return {
-        value: readable(incoming[name].to(port_dtype(joint.values[value].dtype, call.io)))
-        for name, value in joint.cotangents.items()
-    }
 
 
 def refuse_create_graph(name: str) -> None:

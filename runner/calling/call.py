@@ -9,7 +9,7 @@ import torch
 from ...stages._contract import HELD
 from ...stages._seqs import Seqs
 from ..graphs.graph import Graph
-from ..launching.prepared import prepared
+from ..launching.prepared import PreparedPlan, prepared
 from ..planning.execute import readable
 from ..planning.least_recent import LeastRecent
 from ..planning.plan import Plan, make_plan
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 Tensors = dict[str, torch.Tensor | None]
+DETACHED = "detached"
+"""What a call without its tensors is found under."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,9 @@ class Call:
         return other
 
     def detached(self) -> "Call":
-        """The call without its tensors, which autograd keeps where they are needed."""
-        return self.on(dict.fromkeys(self.tensors))
+        """The call without its tensors, which autograd keeps where they are needed: one for all of its signature."""
+        found = self.found.find(DETACHED)
+        return found or self.found.put(DETACHED, self.on(dict.fromkeys(self.tensors)))
 
     @property
     def mode(self) -> str:
@@ -67,17 +70,24 @@ class Call:
         return {name: readable(x) if x is not None else None for name, x in self.tensors.items()}
 
     def run(self) -> Tensors:
-        return self.run_forward(self.contiguous)
+        return self.forward()(self.tensors, self.seqs)
+
+    def forward(self, joint: Graph | None = None) -> PreparedPlan:
+        """Gives what forward_plan does."""
+        key = ("forward", id(joint))
+        found = self.found.find(key)
+        return found or self.found.put(key, prepared(self.forward_plan(joint), self.tensors, self.params))
 
     def run_forward(self, inputs: Tensors, joint: Graph | None = None) -> Tensors:
-        """What forward_plan gives. inputs: the call's, contiguous."""
-        make = lambda: prepared(self.forward_plan(joint), inputs, self.params)  # noqa: E731
-        return self.found.get(("forward", id(joint)), make)(inputs, self.seqs)
+        """inputs: the call's, or others that lie otherwise."""
+        return self.forward(joint)(inputs, self.seqs)
 
     def run_backward(self, values: Tensors, joint: Graph) -> Tensors:
         """What backward_plan gives. values: what it takes as given, and the inputs that are read again."""
-        make = lambda: prepared(self.backward_plan(joint), values, self.params)  # noqa: E731
-        return self.found.get(("backward", id(joint)), make)(values, self.seqs)
+        key = ("backward", id(joint))
+        found = self.found.find(key)
+        found = found or self.found.put(key, prepared(self.backward_plan(joint), values, self.params))
+        return found(values, self.seqs)
 
     def plan(self, graph: Graph, results: Mapping[str, str], given=()) -> Plan:
         """The plan for some results of a graph; made once per signature."""
@@ -107,12 +117,10 @@ class Call:
 
         The choice is made for all gradients at once, so that backward finds what forward kept.
         """
+        key = (tuple(wanted), tuple(cotangents))
+        return self.found.find(key) or self.found.put(key, self.made_joint(frozenset(wanted), frozenset(cotangents)))
 
-        def with_rebuilt(recompute):
-            return self.op.joint_graph(self.graph.absent, frozenset(wanted), frozenset(cotangents), recompute)
-
-        def make():
-            rebuilt = None if self.op.memory_budget is None else self.op.recompute_choice(self)
-            return self.op.fused(with_rebuilt(rebuilt), self.sizes, self.device)
-
-        return self.found.get((tuple(wanted), tuple(cotangents)), make)
+    def made_joint(self, wanted: frozenset[str], cotangents: frozenset[str]) -> Graph:
+        rebuilt = None if self.op.memory_budget is None else self.op.recompute_choice(self)
+        joint = self.op.joint_graph(self.graph.absent, wanted, cotangents, rebuilt)
+        return self.op.fused(joint, self.sizes, self.device)

@@ -13,6 +13,7 @@ from ..loading.spec_keys import DEFINITION, DTYPE, PIPELINE, Flag, Key, Kind, Li
 from ..loading.variant_keys import VARIANT
 from ._bench_page import bench_page
 from ._tables import table
+from ._tuned_page import tuned_page
 
 WIDTH = 110
 
@@ -147,4 +148,4 @@ def calls_by_rule() -> dict[str, list[str]]:
     return found
 
 
-PAGES = {"pipeline": pipeline_page, "definition": definition_page, "bench": bench_page}
+PAGES = {"pipeline": pipeline_page, "definition": definition_page, "bench": bench_page, "tuned": tuned_page}

@@ -131,6 +131,10 @@ class Graph:
         later = [node for node in self.nodes.values() if node.phase != "forward"]
         return frozenset(name for node in later for name in node.inputs.values() if name)
 
+    @cached_property
+    def inputs_read_later(self) -> tuple[str, ...]:
+        return tuple(name for name in self.inputs if name in self.read_later)
+
     def consumers(self, value: str) -> list[tuple[str, str]]:
         """(node id, port) of every reader of a value, in topological order."""
         return [(node.id, port) for node in self.nodes.values() for port, name in node.inputs.items() if name == value]

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Mapping
 
 from ...stages._seqs import Seqs
-from ..planning.execute import Values, execute, on_device
+from ..planning.execute import Values, execute, on_device, readable
 from ..planning.plan import Plan
 from ..planning.sequences import is_captured
 from .compile_ahead import compile_ahead, launches_of
@@ -29,13 +29,23 @@ class PreparedPlan:
         self.due = first
 
     def __call__(self, tensors: Values, seqs: Seqs) -> Values:
+        """tensors: as they come; those that kernels cannot read where they lie are copied."""
+        found = self.at_once(tensors, seqs)
+        return self.with_care(as_read(tensors), seqs) if found is None else found
+
+    def at_once(self, tensors: Values, seqs: Seqs) -> Values | None:
+        """By the program; None where there is none, where somebody watches, and where an input must be copied."""
+        program: Program | None = self.program
+        return None if program is None or program.seen else program(tensors, seqs)
+
+    def with_care(self, tensors: Values, seqs: Seqs) -> Values:
+        """tensors: as kernels read them."""
         if self.program is None and self.able and aligned(tensors):
             with _first_runs:
                 if self.program is None and self.due:
                     return self.first_run(tensors, seqs)
                 self.due = True
-        program: Program | None = self.program
-        found = None if program is None or program.seen else program(tensors, seqs)
+        found = self.at_once(tensors, seqs)
         return execute(self.plan, tensors, self.params, seqs) if found is None else found
 
     def first_run(self, tensors: Values, seqs: Seqs) -> Values:
@@ -55,6 +65,11 @@ def prepared(plan: Plan, tensors: Values, params: Mapping[str, float]) -> Prepar
     dtypes = [getattr(tensors[name], "dtype", None) for name in plan.of_either_dtype]
     make = lambda: PreparedPlan(plan, params, first=not plan.prepared.items)  # noqa: E731
     return plan.prepared.get((*params.values(), *dtypes), make)
+
+
+def as_read(tensors: Values) -> Values:
+    """The tensors as kernels read memory, copied where they lie otherwise."""
+    return {name: None if x is None else readable(x) for name, x in tensors.items()}
 
 
 def aligned(tensors: Values) -> bool:

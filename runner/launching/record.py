@@ -1,7 +1,6 @@
 """A program out of a plan's first run: where each argument of each launch came from, and what Triton compiled."""
 
 from collections.abc import Mapping
-from operator import itemgetter
 
 import torch
 
@@ -9,9 +8,12 @@ from ...stages._contract import Launch
 from ...stages._seqs import Seqs
 from ..planning.execute import Kernels, Values, execute, run_kernel
 from ..planning.plan import Buffer, Plan, Step, bytes_of
-from .program import Made, PreparedLaunch, Program, Stretch
+from .direct import Cell, direct
+from .program import STREAM, Made, PreparedLaunch, Program, Stretch
 
 TABLES = ("cu_seqlens", "chunk_table", "chunk_offsets")
+NO_HOOKS = (None, None, None)
+"""What Triton's launcher is handed where nobody watches launches: metadata for the hooks, and two of them."""
 POOLED, PLACE = 1 << 20, 512
 """Bytes: buffers up to this size share one allocation, each at a multiple of PLACE in it. Large ones are made and freed
 one by one: there memory counts, and the host has time."""
@@ -44,7 +46,7 @@ class Recorder:
     def __init__(self, plan: Plan, seqs: Seqs):
         self.plan, self.able = plan, True
         self.tables = [(x, (TABLE, name)) for name in TABLES if (x := getattr(seqs, name)) is not None]
-        self.cells: list = []
+        self.cells: list = [0]  # the stream's
         self.places: dict[Origin, int] = {}
         self.buffers: dict[str, dict[Origin, Buffer]] = {}
         self.launches: dict[str, list[PreparedLaunch]] = {}
@@ -83,10 +85,11 @@ class Recorder:
             return None
         given = {"num_warps": launch.num_warps, "num_stages": launch.num_stages, **launch.args, **launch.constexprs}
         cells = [self.cell(given.get(p.name, p.default), p.is_constexpr, origins) for p in launch.kernel.params]
-        self.able &= len(cells) > 1  # itemgetter gives no tuple for one
         self.kernels[launch.kernel] = None
-        grid = (*launch.grid, 1, 1)[:3]
-        return PreparedLaunch(kernel.run, *grid, kernel.function, kernel.packed_metadata, itemgetter(*cells))
+        grid = [self.constant(size) for size in (*launch.grid, 1, 1)[:3]]
+        itself = [self.constant(x) for x in (kernel.function, kernel.packed_metadata, *NO_HOOKS)]
+        arguments = map(Cell, (*grid, STREAM, *itself, *cells))
+        return PreparedLaunch(*direct(kernel.run, tuple(arguments), self.constant))
 
     def cell(self, x, is_constexpr: bool, origins: "Origins") -> int:
         """The place of one argument. A tensor that was made for this run, or a kind of argument that holds one, has no
@@ -94,9 +97,12 @@ class Recorder:
         origin = origins.of(x) if isinstance(x, torch.Tensor) else None
         if origin is None:
             self.able &= is_constexpr or x is None or isinstance(x, (int, float))
-            self.cells.append(x)
-            return len(self.cells) - 1
+            return self.constant(x)
         return self.place(origin)
+
+    def constant(self, x) -> int:
+        self.cells.append(x)
+        return len(self.cells) - 1
 
     def program(self) -> Program:
         results, pooled, pool, first, steps = set(self.plan.results.values()), [], 0, [], []

@@ -70,7 +70,7 @@ def results_of(plan: Plan, values: Values, seqs: Seqs) -> Values:
     results = {name: values[value] for name, value in plan.results.items()}
     for name in plan.copied:
         if results[name] is not None:
-            results[name] = results[name].clone()
+            results[name] = results[name].clone(memory_format=torch.contiguous_format)
     clear_rest(plan, results, seqs)
     return results
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 
 class LeastRecent:
-    """A thread-safe cache that forgets what was not used for longest."""
+    """A thread-safe cache that forgets what was not used for longest. last: what was found last."""
 
     def __init__(self, limit: int):
-        self.limit, self.items, self.lock = limit, OrderedDict(), threading.Lock()
+        self.limit, self.items, self.lock, self.last = limit, OrderedDict(), threading.Lock(), None
 
     def get(self, key, make: Callable):
         """What is kept under a key, which make() makes where there is nothing; None is nothing."""
@@ -17,15 +17,19 @@ class LeastRecent:
         return self.put(key, make()) if value is None else value
 
     def find(self, key):
+        """A key is long: found again at once, it is hashed and compared once, and nothing is locked."""
+        value = self.items.get(key)
+        if value is None or value is self.last:
+            return value
         with self.lock:
             if key in self.items:
                 self.items.move_to_end(key)
-                return self.items[key]
-        return None
+                self.last = value
+        return value
 
     def put(self, key, value):
         with self.lock:
-            self.items[key] = value
+            self.items[key] = self.last = value
             while len(self.items) > self.limit:
                 self.items.popitem(last=False)
         return value

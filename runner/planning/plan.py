@@ -19,6 +19,7 @@ from ..stage_files.own_code import configurations, refusal
 from ..stage_files.stage_source import StageSource
 from .dtypes import CLASSES, name_of, port_dtype
 from .least_recent import LeastRecent
+from .tuned import chosen, config_text, kernel_key, other_machine
 
 ABSENT_GPU: ContextVar[str | None] = ContextVar("class of a GPU that is not here", default=None)
 """What cuda devices are taken for; launching/target.py sets it."""
@@ -39,7 +40,7 @@ class Step:
 
     outputs: port -> buffer; None when nobody reads it, or when it is written over an input. scratch: name -> buffer.
     release: values that are not read after this step. backend: the launcher's name, interpret where it is interpreted,
-    or reference.
+    or reference. tuned: the configuration is one that chunkwise tune found (tuned.py), not the first that ships.
     """
 
     node: Node
@@ -51,6 +52,7 @@ class Step:
     release: tuple[str, ...]
     backend: str
     why: str = ""
+    tuned: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,16 @@ def make_plan(
             found += error.diagnostics
     if found:
         raise ChunkwiseError(*found)
-    return Plan(graph, dict(sizes), io, backend, device, dict(results), tuple(steps), (*notes_of(steps), *graph.notes))
+    notes = (*tuning_notes(steps, device), *notes_of(steps), *graph.notes)
+    return Plan(graph, dict(sizes), io, backend, device, dict(results), tuple(steps), notes)
+
+
+def tuning_notes(steps: Collection[Step], device: torch.device) -> list[str]:
+    """What the file of tuned configurations does here, if there is one."""
+    if ABSENT_GPU.get() or not any(step.launcher for step in steps):
+        return []
+    ours = [f"{step.node.id}: tuned, {config_text(step.config)}" for step in steps if step.tuned]
+    return [*filter(None, [other_machine(device)]), *ours]
 
 
 def notes_of(steps: Collection[Step]) -> tuple[str, ...]:
@@ -156,7 +167,7 @@ def needed_values(graph: Graph, wanted: set[str], given: set[str]) -> set[str]:
 def make_step(graph: Graph, node: Node, sizes, io, backend, device, needed: set[str], release) -> Step:
     axes = local_sizes(node, sizes)
     launcher, why = choose(node, axes, backend, device)
-    config = first_config(node, launcher, axes, device) if launcher else {}
+    config, tuned, stale = configuration(node, launcher, axes, io, device) if launcher else ({}, False, "")
     outputs = {
         port: buffer_of(graph.values[node.outputs[port]], sizes, io)
         if node.outputs.get(port) in needed and not declared.mutates
@@ -167,7 +178,8 @@ def make_step(graph: Graph, node: Node, sizes, io, backend, device, needed: set[
     scratch = {name: scratch_buffer(node, launcher, name, {**axes, **config}, io) for name in ports}
     runs = ("interpret" if backend == "interpret" else launcher.name) if launcher else "reference"
     runs = node.stage.transport or runs
-    return Step(node, launcher, config, axes, outputs, scratch, release, runs, why)
+    why = "; ".join(filter(None, [why, stale]))
+    return Step(node, launcher, config, axes, outputs, scratch, release, runs, why, tuned)
 
 
 def buffer_of(value: Value, sizes: Mapping[str, int], io: torch.dtype) -> Buffer:
@@ -178,15 +190,25 @@ def bytes_of(buffer: Buffer) -> int:
     return math.prod(buffer.shape) * buffer.dtype.itemsize
 
 
-def first_config(node: Node, launcher: Launcher, axes: Mapping[str, int], device: torch.device) -> Config:
-    """The best configuration that ships for these sizes and device."""
+def configuration(
+    node: Node, launcher: Launcher, axes: Mapping[str, int], io: torch.dtype, device: torch.device
+) -> tuple[Config, bool, str]:
+    """As tuned.chosen has it."""
+    shipped = shipped_configs(node, launcher, axes, device)
+    if ABSENT_GPU.get():
+        return shipped[0], False, ""
+    return chosen(node.stage, kernel_key(node.stage, launcher.name, axes, io), shipped, device)
+
+
+def shipped_configs(node: Node, launcher: Launcher, axes: Mapping[str, int], device: torch.device) -> list[Config]:
+    """What ships for these sizes and device, the best first."""
     shipped = configurations(node.stage, launcher, axes, device_class(device), node.id)
     if not shipped:
         at = ", ".join(f"{axis} = {length}" for axis, length in axes.items())
         message = f"{launcher.name} of {node.stage.name} ships no configuration for {at}"
         help = "a launcher without one refuses the sizes in when"
         raise ChunkwiseError(Diagnostic(codes.STAGE_CONTRACT, message, launchers_mark(node), help=help))
-    return shipped[0]
+    return shipped
 
 
 def scratch_buffer(node: Node, launcher: Launcher, name: str, sizes: Mapping[str, int], io: torch.dtype) -> Buffer:

@@ -141,6 +141,8 @@ def is_captured(device: torch.device) -> bool:
     """Whether what is launched on a device now goes into a CUDA graph."""
     if device.type != "cuda":
         return False
+    if device.index == torch.cuda.current_device():  # to switch to it would cost microseconds
+        return torch.cuda.is_current_stream_capturing()
     with torch.cuda.device(device):
         return torch.cuda.is_current_stream_capturing()
 

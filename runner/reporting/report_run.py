@@ -56,6 +56,7 @@ def stage_document(stage: StageTiming, timings: Timings) -> dict:
         "stage": stage.stage,
         "phase": stage.phase,
         "backend": stage.backend,
+        "tuned": stage.tuned,
         "latency_ms": stage.timing.median_ms,
         "latency_p20_ms": stage.timing.p20_ms,
         "latency_p80_ms": stage.timing.p80_ms,
@@ -82,7 +83,7 @@ def run_table(report: RunReport):
         table.add_row(
             stage.id,
             stage.stage,
-            stage.backend,
+            f"{stage.backend}, tuned" if stage.tuned else stage.backend,
             *time_cells(stage.timing),
             f"{timings.share_pct(stage):.1f} %",
             rate(stage.tflops),

@@ -20,7 +20,8 @@ from .clocks import RaceClock, Timing, clock_of
 
 @dataclass(frozen=True)
 class StageTiming:
-    """One stage alone. flops, bytes: of one call, from the contract and the tensors that it reads and writes."""
+    """One stage alone. flops, bytes: of one call, from the contract and the tensors that it reads and writes. tuned: as
+    in planning.plan.Step."""
 
     id: str
     stage: str
@@ -29,6 +30,7 @@ class StageTiming:
     timing: Timing
     flops: float
     bytes: int
+    tuned: bool = False
 
     @property
     def tflops(self) -> float:
@@ -123,7 +125,7 @@ def passes(call: Call, backward: bool) -> tuple[list[Plan], Callable]:
 def stage_timing(plan: Plan, step: Step, timing: Timing) -> StageTiming:
     node = step.node
     counted, moved = flops(node, plan.sizes), moved_bytes(plan, step)
-    return StageTiming(node.id, node.stage.name, node.phase, step.backend, timing, counted, moved)
+    return StageTiming(node.id, node.stage.name, node.phase, step.backend, timing, counted, moved, step.tuned)
 
 
 def sent_bytes(plan: Plan, step: Step) -> int:

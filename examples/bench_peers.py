@@ -1,0 +1,111 @@
+"""The comparison with fla-core and FlashQLA in one command: forward, and forward with backward, at the shapes that
+people ask for, every figure in one race on the same tensors.
+
+    make bench-peers            # or: python examples/bench_peers.py [--out DIR] [what bench takes, --no-gate say]
+
+It is `chunkwise bench --vs fla,flashqla`, once for each line of RUNS: each first verifies, each writes into the same
+folder and goes on where it stopped. Peers that are missing, or of another version than was measured, are said first,
+with the command that installs them; without them there are still our own figures. The table at the end has all.
+First calls take time: fla compiles and tunes for 30 to 90 s a shape, FlashQLA for 100 s.
+"""
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from itertools import product
+from pathlib import Path
+
+import torch
+
+from chunkwise.runner.benching.record import EAGER, END_TO_END, FILE, Record, read_records
+
+A, B, D = "B1_T8192_H96_D128", "B2_T16384_H16_D128", "T32768_H16_HV32_D128"
+RUNS = ((("gated_delta",), (A, B, D)), (("simple_gla", "gla", "kda"), (A,)))
+"""(pipelines, workloads): each forward alone, and with gradients."""
+PASSES = {"forward": (), "with gradients": ("--backward",)}
+PEERS = {
+    "fla": ("fla-core", "0.6.0", "fla-core==0.6.0 einops"),
+    "flashqla": ("flash-qla", "0.1.3", "flash-qla==0.1.3 tilelang==0.1.12 apache-tvm-ffi==0.1.11 torch-c-dlpack-ext "
+                 "z3-solver==4.15.4.0"),
+}  # fmt: skip
+"""Of --vs -> (distribution, the version that was measured, what pip installs)."""
+OUT = "out/bench_peers"
+
+
+def installed(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def peer_lines() -> Iterator[str]:
+    """What is said of the peers before anything runs."""
+    for name, (package, wanted, pip) in PEERS.items():
+        found = installed(package)
+        if found != wanted:
+            what = f"{package} {found} is here, and {wanted} was measured" if found else f"{package} is not installed"
+            yield f"{name}: {what}; pip install {pip}"
+        else:
+            yield f"{name}: {package} {found}"
+
+
+def commands(out: str, more: list[str]) -> Iterator[list[str]]:
+    for (pipelines, workloads), way in product(RUNS, PASSES.values()):
+        yield ["bench", *pipelines, "--workload", ",".join(workloads), "--dtype", "bf16", "--vs", ",".join(PEERS),
+               "--out", out, *way, *more]  # fmt: skip
+
+
+def run(command: list[str]) -> int:
+    """In a process of its own: what one peer leaves behind is not in the next one's way."""
+    print(f"\nchunkwise {' '.join(command)}", flush=True)
+    return subprocess.run([sys.executable, "-m", "chunkwise.runner", *command]).returncode
+
+
+def summary(records: Iterable[Record]) -> list[str]:
+    """A line for each pipeline, workload and pass: ms of ours and of each peer, and how many times as fast ours is. Of
+    several records of one thing the last counts."""
+    rows: dict[tuple, dict[str, str | float]] = {}
+    for each in records:
+        if each.what.stage == END_TO_END and each.clock.scope == EAGER:
+            way = list(PASSES)[each.workload.backward]
+            row = rows.setdefault((each.what.pipeline, each.workload.name or each.workload.sizes, way), {})
+            row[each.what.implementation.split()[0]] = each.timing.median_ms if each.timing else "-"
+    names = ("chunkwise", *PEERS)
+    head = f"{'':<14}{'':<24}{'':<16}" + "".join(f"{name + ' ms':>14}" for name in names)
+    head += "".join(f"{'x of ' + name:>14}" for name in PEERS)
+    lines = []
+    for (pipeline, workload, way), row in rows.items():
+        figures = "".join(f"{cell(row.get(name)):>14}" for name in names)
+        ratios = "".join(f"{ratio(row.get('chunkwise'), row.get(name)):>14}" for name in PEERS)
+        lines.append(f"{pipeline:<14}{workload:<24}{way:<16}{figures}{ratios}")
+    return [head, *lines]
+
+
+def cell(ms) -> str:
+    return f"{ms:.4f}" if isinstance(ms, float) else "-"
+
+
+def ratio(ours, theirs) -> str:
+    return f"{theirs / ours:.2f}" if isinstance(ours, float) and isinstance(theirs, float) and ours else "-"
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
+    parser.add_argument("--out", default=OUT, metavar="DIR", help=f"where the records go ({OUT})")
+    args, more = parser.parse_known_args(argv)
+    print("\n".join(peer_lines()), flush=True)
+    if not torch.cuda.is_available():
+        print("error[CW701]: the peers' kernels need a GPU, and there is none", file=sys.stderr)
+        return 3
+    found = max(run(command) for command in commands(args.out, more))
+    path = Path(args.out) / FILE
+    if path.exists():
+        print("\n" + "\n".join(summary(read_records(path))))
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+"""examples/bench_peers.py: what it runs, what it says of peers that are not there, the table at the end."""
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from support.records import BARE
+
+from chunkwise.runner.benching.record import END_TO_END, What, Workload, line
+from chunkwise.runner.main import make_parser
+from chunkwise.runner.reporting.clocks import Timing
+from chunkwise.runner.workloads import WORKLOADS
+
+SCRIPT = Path(__file__).parents[1] / "examples" / "bench_peers.py"
+
+
+@pytest.fixture
+def bench_peers():
+    spec = importlib.util.spec_from_file_location("bench_peers", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_bench_takes_its_commands(bench_peers):
+    """Both passes of every pipeline, at workloads that there are, with everything passed on."""
+    found = [make_parser().parse_args(each) for each in bench_peers.commands("there", ["--no-gate"])]
+    assert all(each.no_gate and each.out == "there" and each.vs == "fla,flashqla" for each in found)
+    asked = [(name, size, each.backward) for each in found for name in each.pipelines
+             for size in each.workload.split(",")]  # fmt: skip
+    assert all(size in WORKLOADS for _, size, _ in asked) and len(asked) == len(set(asked)) == 12
+    assert {name for name, *_ in asked} == {"gated_delta", "simple_gla", "gla", "kda"}
+
+
+@pytest.mark.parametrize("there, said", [
+    ({"fla-core": "0.6.0"},
+     ["fla: fla-core 0.6.0", "flashqla: flash-qla is not installed; pip install flash-qla==0.1.3"]),
+    ({"fla-core": "0.5.1", "flash-qla": "0.1.3"},
+     ["fla: fla-core 0.5.1 is here, and 0.6.0 was measured; pip install fla-core==0.6.0 einops",
+      "flashqla: flash-qla 0.1.3"]),
+])  # fmt: skip
+def test_what_is_missing_is_said_with_the_way_to_get_it(there, said, bench_peers, monkeypatch, capsys):
+    monkeypatch.setattr(bench_peers, "installed", there.get)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert bench_peers.main([]) == 3
+    out, err = capsys.readouterr()
+    assert [line.startswith(start) for line, start in zip(out.splitlines(), said, strict=True)] == [True, True]
+    assert err == "error[CW701]: the peers' kernels need a GPU, and there is none\n"
+
+
+def record(implementation, ms, backward=False, name="B1_T8192_H96_D128"):
+    timing = None if ms is None else Timing(ms, ms, ms, 50, 0.1)
+    what, workload = What("gated_delta", END_TO_END, "", "", implementation), Workload(name, {}, "bf16", "chunk", None,
+                                                                                      backward)  # fmt: skip
+    return replace(BARE, what=what, workload=workload, timing=timing, why="" if timing else "it failed")
+
+
+def test_the_table_at_the_end(bench_peers, monkeypatch, tmp_path, capsys):
+    records = [
+        record("chunkwise triton", 0.8), record("chunkwise triton", 0.5), record("fla 0.6.0", 1.0),
+        record("flashqla 0.1.3", None), record("chunkwise triton", 2.0, backward=True),
+        record("flashqla 0.1.3", 1.0, backward=True),
+    ]  # fmt: skip
+    (tmp_path / "records.jsonl").write_text("".join(map(line, records)))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    exits = iter([0, 1, 0, 0])
+    monkeypatch.setattr(bench_peers, "run", lambda command: next(exits))
+    assert bench_peers.main(["--out", str(tmp_path)]) == 1
+    *_, head, forward, both = capsys.readouterr().out.splitlines()
+    assert head.split() == "chunkwise ms fla ms flashqla ms x of fla x of flashqla".split()
+    assert forward.split() == "gated_delta B1_T8192_H96_D128 forward 0.5000 1.0000 - 2.00 -".split()
+    assert both.split() == "gated_delta B1_T8192_H96_D128 with gradients 2.0000 - 1.0000 - 0.50".split()

@@ -113,10 +113,10 @@ def pieces_vjp_launch(
 
 
 LAUNCHERS = [
-    Launcher("triton in pieces", pieces_launch, in_pieces(scan_configs), piece_limits, PIECES),
+    Launcher("triton pieces", pieces_launch, in_pieces(scan_configs), piece_limits, PIECES),
     Launcher("triton", launch, scan_configs, state_limits),
 ]
 VJP_LAUNCHERS = [
-    Launcher("triton in pieces", pieces_vjp_launch, in_pieces(scan_vjp_configs), piece_limits, {**SCRATCH, **PIECES}),
+    Launcher("triton pieces", pieces_vjp_launch, in_pieces(scan_vjp_configs), piece_limits, {**SCRATCH, **PIECES}),
     Launcher("triton", vjp_launch, scan_vjp_configs, state_limits, SCRATCH),
 ]

@@ -48,6 +48,14 @@ def piece_limits(axes, device):
     return state_limits(axes, device)
 
 
+def one_piece_limits(axes, device):
+    """None, or why a scan that goes in one piece leaves these sizes to those that are cut."""
+    found = pieces(axes)
+    if found >= FEWEST_PIECES:
+        return f"T = {axes['T']} and HV = {axes['HV']}: the plain scan goes in {found} pieces"
+    return state_limits(axes, device)
+
+
 def in_pieces(configs):
     """The same configurations, with the number of pieces."""
     return partial(piece_configs, configs)

@@ -14,6 +14,14 @@ def scan_configs(axes, device):
     return [{**shared, "BV": BV, "num_warps": warps, "num_stages": stages} for BV, warps, stages in tiles]
 
 
+def delta_scan_configs(axes, device):
+    """The same for scans that hold a chunk's inverse and its products beside the state: where the operands go through
+    registers (sm_80, sm_100), 64 columns leave no room."""
+    if device == "sm_90" or axes["K"] > 128 or axes["C"] == 128:
+        return scan_configs(axes, device)
+    return [{**scan_configs(axes, device)[0], "BV": 32, "num_warps": warps, "num_stages": 2} for warps in (4, 8)]
+
+
 def state_scan(k, w, v, g, g_gamma, initial_state, h, v_new, final_state, *, C, seqs, config, b_end=None):
     """The scan's one launch. Without w the values pass uncorrected; b_end [B, NT, HV, K]: a decay per channel."""
     from ..kernels.chunk_delta_h import chunk_delta_h_kernel

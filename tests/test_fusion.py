@@ -1,6 +1,7 @@
 """Fused stages in pipelines: what they stand for, where they are refused, and that nothing else changes."""
 
 import gc
+import pickle
 import weakref
 from dataclasses import replace
 
@@ -20,6 +21,16 @@ PRESCAN = "solve: delta_prescan in place of cumsum, kkt, solve"
 SCAN = "out: chunk_delta_o in place of wy, scan, out"
 FUSED = {"gated_delta": [PRESCAN, SCAN], "delta_rule": [SCAN], "qwen3_next_gdn": [PRESCAN, SCAN]}
 """Pipeline -> what both do in it."""
+BACKWARD = "chunk_delta_grads,chunk_delta_states"
+STATES = "scan.rebuild: chunk_delta_states in place of wy.rebuild, scan.rebuild"
+GRADIENT = "out.vjp.reverse, out.vjp.grads: chunk_delta_reverse, chunk_delta_grads in place of "
+VJPS = GRADIENT + "out.vjp, scan.vjp, wy.vjp, solve.vjp, kkt.vjp, "
+BACKWARDS = {
+    "gated_delta": [STATES, f"{VJPS}d(cumsum.y), d(k)"],
+    "delta_rule": [STATES, f"{VJPS}d(k)"],
+    "qwen3_next_gdn": [STATES, f"{VJPS}d(cumsum.y), d(beta.y), d(knorm.y)"],
+}
+"""The same of the backward pass."""
 
 
 def notes(an_op, given):
@@ -45,14 +56,37 @@ def test_the_scan_without_a_correction(name):
     assert notes(an_op, inputs(an_op, **SIZES)) == ["out: chunk_h_o in place of scan, out"]
 
 
-@pytest.mark.parametrize("name", [*FUSED, "simple_gla", "retention"])
-def test_fused_references_are_the_op(name):
-    an_op = load(name, fuse=f"{BOTH},chunk_h_o")
+def backward(an_op, given, **keywords):
+    call = an_op.bind(given)
+    return call.joint(**{"wanted": call.trainable(), "cotangents": call.wanted, **keywords})
+
+
+def backward_notes(an_op, given, **keywords):
+    return list(an_op.bind(given).backward_plan(backward(an_op, given, **keywords)).notes)
+
+
+@pytest.mark.parametrize("name", BACKWARDS)
+def test_what_is_fused_of_the_backward_pass(name):
+    an_op = load(name, fuse=BACKWARD)
+    assert backward_notes(an_op, inputs(an_op, **SIZES)) == BACKWARDS[name]
+
+
+REFERENCES = [
+    *((name, fuse) for name in FUSED for fuse in (BOTH, BACKWARD)),
+    ("simple_gla", "chunk_h_o"),
+    ("retention", "chunk_h_o"),
+]
+
+
+@pytest.mark.parametrize("name, fuse", REFERENCES)
+def test_fused_references_are_the_op(name, fuse):
+    an_op = load(name, fuse=fuse)
     check(an_op, inputs(an_op, **SIZES), backward=True)
 
 
-def test_gradients_are_those_of_the_plain_stages():
-    plain, fused = load("gated_delta"), load("gated_delta", fuse=BOTH)
+@pytest.mark.parametrize("fuse", [BOTH, BACKWARD, f"{BOTH},{BACKWARD}"])
+def test_gradients_are_those_of_the_plain_stages(fuse):
+    plain, fused = load("gated_delta"), load("gated_delta", fuse=fuse)
     given = inputs(plain, torch.float64, seqlens=RAGGED, **{**SIZES, "B": 1, "T": sum(RAGGED) + 3})
     found = []
     for an_op in (plain, fused):
@@ -102,6 +136,47 @@ def test_what_a_fused_stage_would_keep_to_itself_is_not_fused(tmp_path):
     assert notes(an_op, inputs(an_op, **SIZES)) == [PRESCAN]
 
 
+def test_a_backward_pass_that_reads_more_is_not_fused(tmp_path):
+    """A gradient comes in for the states of this variant: the reverse scan would not take it."""
+    an_op = gated_delta(tmp_path, ("outputs: {o: out.o,", "outputs: {h: scan.h, o: out.o,"))
+    given = inputs(an_op, **SIZES)
+    assert backward_notes(an_op, given) == []
+    assert backward_notes(an_op, given, cotangents=["o", "final_state"]) == BACKWARDS["gated_delta"]
+
+
+def test_a_sum_that_others_add_to_stays(tmp_path):
+    """Another stage of this variant reads the keys: of the sum only what the fused stages give is one number."""
+    an_op = gated_delta(
+        tmp_path, ("outputs: {o: out.o,", "  again: {use: l2norm, in: {x: k}}\noutputs: {y: again.y, o: out.o,")
+    )
+    given = inputs(an_op, **SIZES)
+    assert backward_notes(an_op, given) == [STATES, f"{VJPS}d(cumsum.y)"]
+    total = backward(an_op, given).nodes["d(k)"]
+    assert list(total.inputs.values()) == ["again.vjp.d_x", "out.vjp.grads.d_k"]
+    assert total.stage.doc == "Sum of the 2 contributions to the gradient of k."
+    check(an_op, given, backward=True)
+
+
+def gated_delta(tmp_path, *changes):
+    text = find_pipeline("gated_delta").read_text()
+    text = text[: text.index("definition:")] + text[text.index("stages:") :]
+    for old, new in changes:
+        assert text.count(old) == 1, old
+        text = text.replace(old, new)
+    (tmp_path / "p.yaml").write_text(text)
+    return load(tmp_path / "p.yaml", fuse=BACKWARD)
+
+
+def test_only_what_is_wanted_is_made():
+    """Nothing is fused where no gradient comes in at o, or where the plain stages keep too little: no inverse here."""
+    an_op = load("gated_delta", fuse=BACKWARD)
+    given = inputs(an_op, **SIZES)
+    made = [step.node.outputs for step in an_op.bind(given).backward_plan(backward(an_op, given, wanted=["v"])).steps]
+    assert made[1:] == [{"d_x": "out.vjp.reverse.d_x", "d_s": "out.vjp.reverse.d_s"}, {"d_v": "wy.vjp.d_v"}]
+    assert backward_notes(an_op, given, cotangents=["final_state"]) == []
+    assert backward_notes(an_op, given, wanted=["initial_state"]) == []
+
+
 def test_sizes_that_a_fused_kernel_refuses():
     an_op = load("gated_delta", fuse=BOTH)
     sizes = an_op.bind(inputs(an_op, **SIZES)).sizes
@@ -125,6 +200,27 @@ def test_sizes_that_a_fused_kernel_refuses():
 def test_sizes_of_the_kernel_for_hopper(axes, why):
     [launcher] = find_stages()["chunk_h_o"].launchers
     assert launcher.when(axes, "sm_90") == why and launcher.when(axes, "sm_80") is None
+
+
+def test_sizes_that_fused_gradients_refuse():
+    an_op = load("gated_delta", fuse=BACKWARD)
+    call = an_op.bind(inputs(an_op, **SIZES))
+    joint = an_op.trainable_graph(absent=call.graph.absent)
+    refused = an_op.fused(joint, {**call.sizes, "K": 300}, torch.device("cpu"))
+    vjps = BACKWARDS["gated_delta"][1].removeprefix(GRADIENT)
+    assert refused.notes == (
+        f"out.vjp.reverse: chunk_delta_reverse not in place of {vjps}: K = 300: at most 256",
+        "scan: chunk_delta_states not in place of wy, scan: K = 300: at most 256",
+    )
+    assert {"out.vjp", "kkt.vjp", "wy.rebuild"} <= refused.nodes.keys()
+    long = an_op.fused(joint, {**call.sizes, "T": 65536}, torch.device("cpu"))
+    why = "T = 65536 and HV = 2: the plain scan goes in 64 pieces"
+    assert long.notes[0] == f"out.vjp.reverse: chunk_delta_reverse not in place of {vjps}: {why}"
+
+
+def test_a_pickled_op_keeps_its_fusions():
+    an_op = pickle.loads(pickle.dumps(load("gated_delta", fuse=BACKWARD)))
+    assert backward_notes(an_op, inputs(an_op, **SIZES)) == BACKWARDS["gated_delta"]
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,14 @@ from support.ops import op
 
 from chunkwise.runner import load
 from chunkwise.runner.calling.function import Op
-from chunkwise.runner.rewriting.apply import with_replaced
+from chunkwise.runner.rewriting.apply import with_gradients_replaced, with_replaced
+from chunkwise.runner.rewriting.gradient_pattern import absences, gradient_of
 from chunkwise.runner.rewriting.pattern import pattern_graphs, pattern_spec
 from chunkwise.runner.rewriting.recurrent import recurrent_graph
 from chunkwise.runner.stage_files.stage_library import find_stages
 
 STAGES = find_stages()
+GRADIENTS = [name for name, stage in STAGES.items() if stage.gradient_of]
 PATTERNS = [name for name, stage in STAGES.items() if stage.pattern]
 PIPELINES = Path(__file__).parents[1] / "pipelines"
 
@@ -91,6 +93,52 @@ def results(an_op, given, seqlens, numbers, able):
     come_in = [d[name] for name in d if out[name].requires_grad]
     grads = torch.autograd.grad(ends, [leaves[name] for name in able], come_in, allow_unused=True)
     return {name: x.detach() for name, x in out.items()}, dict(zip(able, grads))
+
+
+def asked(graph):
+    """Inputs whose gradients are wanted, and outputs that gradients flow into: all, one of each, none of the others."""
+    able, outputs = [name for name in graph.inputs if name not in graph.absent], list(graph.outputs)
+    yield able, outputs
+    yield from (([name], outputs) for name in able)
+    yield from ((able, [name]) for name in outputs)
+
+
+@pytest.mark.parametrize("seqlens", [None, (33, 0, 1, 36)])
+@pytest.mark.parametrize("name", GRADIENTS)
+def test_both_sides_are_one_gradient(name, seqlens):
+    """The pattern's backward pass against the stages that stand for it, in float64 by the references: gradients by
+    every input and of every output, alone and together, with ever more of the optional inputs absent; and what is
+    between them and the rest of a graph keeps its type."""
+    stage, sizes = STAGES[name], dict(B=2 if seqlens is None else 1, T=70, H=2, HV=4, K=5, V=3)
+    plain = Op(gradient_of(stage), STAGES, "reference", mode="chunk")
+    fused = Op(gradient_of(stage), STAGES, "reference", mode="chunk", fuse=name)
+    given = stage_inputs(plain, torch.float64, seqlens=seqlens, **sizes)
+    d = {each: torch.randn_like(x) for each, x in plain(**given, seqlens=seqlens)._asdict().items()}
+    for absent in absences(stage):
+        there = {each: x for each, x in given.items() if each not in absent}
+        for wanted, cotangents in asked(plain.graph(absent)):
+            left, right = (
+                gradients(each, there, seqlens, wanted, {name: d[name] for name in cotangents})
+                for each in (plain, fused)
+            )
+            torch.testing.assert_close(right, left, rtol=1e-10, atol=1e-10)
+        graphs = [each.joint_graph(absent, frozenset(there), frozenset(d)) for each in (plain, fused)]
+        after = with_gradients_replaced(graphs[1], [stage], STAGES)
+        assert any(node.replaces for node in after.nodes.values()), absent
+        for value in graphs[0].values.keys() & after.values.keys():
+            one, other = graphs[0].values[value], after.values[value]
+            assert (one.axes, one.dtype, one.unit) == (other.axes, other.dtype, other.unit), value
+
+
+def gradients(an_op, given, seqlens, wanted, cotangents):
+    leaves = {name: x.clone().requires_grad_(name in wanted) for name, x in given.items()}
+    out = an_op(**leaves, seqlens=seqlens, outputs=list(cotangents))
+    ends = [(getattr(out, name), x) for name, x in cotangents.items() if getattr(out, name).requires_grad]
+    if not ends:
+        return {}
+    grads = torch.autograd.grad([x for x, _ in ends], [leaves[name] for name in wanted], [x for _, x in ends],
+                                allow_unused=True)  # fmt: skip
+    return dict(zip(wanted, grads))
 
 
 @pytest.mark.parametrize("name", PATTERNS)

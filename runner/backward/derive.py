@@ -5,13 +5,13 @@ fans out, the contributions meet in a sum node: added in float32, rounded once. 
 pass is kept, or, where its stage says ``recompute``, rebuilt by a copy of that stage in the rebuild phase.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from ...stages import _gradient_sum
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic, Note
-from ..graphs.graph import Graph, Node, Value
+from ..graphs.graph import Graph, Node, Term, Value
 from ..stage_files.stage_library import SHIPPED, Stage
 from .vjp_stage import cotangent_dtype, vjp_stage
 
@@ -138,16 +138,20 @@ class Walk:
 
     def add_sum(self, id: str, name: str, parts: list[str], dtype: str) -> str:
         value = self.graph.values[name]
-        shape = " ".join(map(str, value.axes))
-        contract = _gradient_sum.contract(shape, [self.values[part].dtype for part in parts], dtype)
         doc = f"Sum of the {len(parts)} contributions to the gradient of {name}."
-        file = str(SHIPPED / "_gradient_sum.py")
-        stage = Stage("gradient_sum", file, doc, contract, _gradient_sum.reference, _gradient_sum.LAUNCHERS)
+        stage = sum_stage(value.axes, [self.values[part].dtype for part in parts], dtype, doc)
         axes = {axis: axis for axis in value.axes if isinstance(axis, str)}
         inputs = {f"x{i}": part for i, part in enumerate(parts)}
         self.values[f"{id}.y"] = replace(cotangent_value(value, f"{id}.y", id, "y"), dtype=dtype)
         self.nodes.append(Node(id, stage, inputs, {"y": f"{id}.y"}, axes, {}, value.mark, phase="backward"))
         return f"{id}.y"
+
+
+def sum_stage(axes: Sequence[Term], parts: list[str], dtype: str, doc: str) -> Stage:
+    """The stage that adds up tensors of these dtypes, in float32, and rounds once."""
+    contract = _gradient_sum.contract(" ".join(map(str, axes)), parts, dtype)
+    file = str(SHIPPED / "_gradient_sum.py")
+    return Stage("gradient_sum", file, doc, contract, _gradient_sum.reference, _gradient_sum.LAUNCHERS)
 
 
 def blocked(node: Node, stage: Stage, active: set[str], graph: Graph) -> list[Diagnostic]:

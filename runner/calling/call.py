@@ -57,7 +57,8 @@ class Call:
     @property
     def mode(self) -> str:
         """What a call without gradients runs: chunk or recurrent."""
-        by_token = any(node.replaces and not node.stage.fuses for node in self.graph.nodes.values())
+        replaced = [node for node in self.graph.nodes.values() if node.replaces]
+        by_token = any(node.stage.pattern and not node.stage.fuses for node in replaced)
         return "recurrent" if by_token else "chunk"
 
     @property

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ..diagnostics.marks import Mark
 from ..rewriting.fusion import NONE
+from ..rewriting.gradient_pattern import gradient_uses
 
 
 def fingerprint(op) -> str:
@@ -17,7 +18,8 @@ def fingerprint(op) -> str:
     if op.mode == "recurrent":
         used |= {name: stage for name, stage in op.stages.items() if stage.pattern}
     if op.fuse != NONE:
-        used |= {name: stage for name, stage in op.stages.items() if stage.fuses}
+        uses = set().union(*map(gradient_uses, op.stages.values()))
+        used |= {name: stage for name, stage in op.stages.items() if stage.fuses or name in uses}
     stages = [[name, stage.reference.__module__, Path(stage.file).read_text()] for name, stage in sorted(used.items())]
     text = json.dumps([plain(op.spec), stages, op.backend, op.memory_budget is None, op.mode, op.fuse])
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -22,6 +22,7 @@ from ..planning.least_recent import LeastRecent
 from ..planning.plan import resolve_backend
 from ..planning.sequences import read_packing
 from ..rewriting.fusion import NONE, check_fuse, fused_graph, fusions
+from ..rewriting.gradient_pattern import gradient_uses
 from ..rewriting.recurrent import check_mode, goes_by_token, no_recurrent_form, recurrent_graph
 from ..stage_files.stage_library import find_stages
 from .autograd import differentiable, needs_autograd
@@ -94,7 +95,7 @@ class Op:
         return self
 
     def __reduce__(self):
-        uses = {entry.use for entry in self.spec.stages.values()}
+        uses = {entry.use for entry in self.spec.stages.values()}.union(*map(gradient_uses, self.stages.values()))
         used = {name: stage for name, stage in self.stages.items() if name in uses or stage.pattern}
         return Op, (self.spec, used, self.backend, self.memory_budget, self.mode, self.fuse)
 

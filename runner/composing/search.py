@@ -58,6 +58,12 @@ def of_attention(stage: Stage) -> bool:
     return not {"Sq", "Sk"}.isdisjoint(stage.axis_names)
 
 
+def of_gradients(stage: Stage) -> bool:
+    """Whether a stage is part of a backward pass: it reads or makes a gradient."""
+    ports = (*stage.contract.inputs.values(), *stage.contract.outputs.values())
+    return any((port.unit or "").startswith("cotangent/") for port in ports)
+
+
 class Search:
     """One level's search. found: every value, inputs first."""
 
@@ -76,7 +82,7 @@ class Search:
         self.stages = {
             name: stage
             for name, stage in stages.items()
-            if not (of_pieces(stage) or of_attention(stage) or stage.fuses)
+            if not (of_pieces(stage) or of_attention(stage) or of_gradients(stage) or stage.fuses)
         }
         self.truths = Truths(case)
         self.found: list[Found] = []

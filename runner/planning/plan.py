@@ -142,9 +142,17 @@ def tuning_notes(steps: Collection[Step], device: torch.device) -> list[str]:
 
 def notes_of(steps: Collection[Step]) -> tuple[str, ...]:
     refused = [f"{step.node.id}: {step.why}" for step in steps if step.why]
-    nodes = [step.node for step in steps if step.node.replaces]
-    rewritten = [f"{node.id}: {node.stage.name} in place of {', '.join(node.replaces)}" for node in nodes]
-    return (*refused, *rewritten)
+    rewritten: dict[tuple[str, ...], list[Node]] = {}
+    for step in steps:
+        if step.node.replaces:
+            rewritten.setdefault(step.node.replaces, []).append(step.node)
+    return (*refused, *(rewrite_note(nodes) for nodes in rewritten.values()))
+
+
+def rewrite_note(nodes: Collection[Node]) -> str:
+    """What a rewrite put there, one node or several, and what for."""
+    ids, names = ", ".join(node.id for node in nodes), ", ".join(node.stage.name for node in nodes)
+    return f"{ids}: {names} in place of {', '.join(nodes[0].replaces)}"
 
 
 def needed_values(graph: Graph, wanted: set[str], given: set[str]) -> set[str]:

@@ -12,7 +12,7 @@ from ..graphs.sizes import local_sizes
 from ..graphs.wire import did_you_mean
 from ..planning.plan import device_class, offers
 from ..stage_files.stage_library import Stage
-from .apply import with_replaced
+from .apply import with_gradients_replaced, with_replaced
 
 NONE, AUTO = "none", "auto"
 
@@ -45,7 +45,8 @@ def check_fuse(fuse: str, stages: Mapping[str, Stage]) -> dict[str, Stage]:
 def fused_graph(
     graph: Graph, allowed: list[Stage], stages: Mapping[str, Stage], sizes: Mapping[str, int], device: torch.device
 ) -> Graph:
-    """The graph with the forward phase's parts replaced; what was refused, and why, is among its notes."""
+    """The graph with parts of each phase replaced, the last phase first: what is rebuilt, and whether it can be rebuilt
+    in one kernel, is what the backward pass reads. What was refused, and why, is among its notes."""
     refused: list[str] = []
 
     def takes(node: Node) -> bool:
@@ -54,7 +55,9 @@ def fused_graph(
             refused.append(f"{node.id}: {node.stage.name} not in place of {', '.join(node.replaces)}: {why}")
         return not why
 
-    found = with_replaced(graph, allowed, stages, takes)
+    found = with_gradients_replaced(graph, [stage for stage in allowed if stage.gradient_of], stages, takes)
+    for phase in ("rebuild", "forward"):
+        found = with_replaced(found, [stage for stage in allowed if stage.pattern], stages, takes, phase)
     return replace(found, notes=(*graph.notes, *dict.fromkeys(refused))) if refused else found
 
 

@@ -1,5 +1,6 @@
 """Where a pattern fits into a graph: the same stages with the same edges, from one node of each backwards."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..graphs.graph import Graph, Node
@@ -15,24 +16,31 @@ class Match:
     params: dict[str, str | float] = field(default_factory=dict)
     last: str = ""
     """The graph node that stands for the pattern's last one."""
+    phase: str = "forward"
 
 
-def find_match(pattern: Graph, graph: Graph) -> Match | None:
+def find_match(pattern: Graph, graph: Graph, phase: str = "forward") -> Match | None:
     """The first place in the graph's order where the pattern fits, and where nothing else reads what goes."""
+    for match in matches(pattern, graph, phase):
+        if not leaks(pattern, graph, match) and closed(graph, set(match.nodes.values())):
+            return match
+    return None
+
+
+def matches(pattern: Graph, graph: Graph, phase: str = "forward") -> Iterator[Match]:
+    """Every place in a phase where the pattern fits, whoever else reads what is in it."""
     last = list(pattern.nodes.values())[-1]
     for node in graph.nodes.values():
-        match = Match(last=node.id)
+        match = Match(last=node.id, phase=phase)
         if fits(pattern, last, graph, node, match) and len(match.nodes) == len(pattern.nodes):
-            if not leaks(pattern, graph, match) and closed(graph, set(match.nodes.values())):
-                return match
-    return None
+            yield match
 
 
 def fits(pattern: Graph, wanted: Node, graph: Graph, node: Node, match: Match) -> bool:
     """Whether a node of the graph can be the wanted one, with everything that it reads; noted in match."""
     if wanted.id in match.nodes:
         return match.nodes[wanted.id] == node.id
-    if wanted.stage.name != node.stage.name or node.phase != "forward":
+    if wanted.stage.name != node.stage.name or node.phase != match.phase:
         return False
     match.nodes[wanted.id] = node.id
     edges = all(
@@ -83,7 +91,8 @@ def closed(graph: Graph, inside: set[str]) -> bool:
     return True
 
 
-def graph_value(pattern: Graph, graph: Graph, match: Match, value: str) -> str:
-    """The graph's value for one that a node of the pattern makes."""
+def graph_value(pattern: Graph, graph: Graph, match: Match, value: str) -> str | None:
+    """The graph's value for one that a node of the pattern makes; None where it is not made there: what is rebuilt is
+    what is read."""
     made = pattern.values[value]
-    return graph.nodes[match.nodes[made.producer]].outputs[made.port]
+    return graph.nodes[match.nodes[made.producer]].outputs.get(made.port)

@@ -16,11 +16,12 @@ def replaced(graph: Graph, pattern: Graph, match: Match, stage: Stage) -> Graph:
     gone = [node.id for node in graph.nodes.values() if node.id in match.nodes.values()]
     last = graph.nodes[gone[-1]]
     outputs = {name: graph_value(pattern, graph, match, value) for name, value in pattern.outputs.items() if value}
+    outputs = {name: value for name, value in outputs.items() if value}
     inputs = {port: match.values.get(port) for port in stage.contract.inputs}
     node = Node(
         id=last.id, stage=stage, inputs=inputs, outputs=outputs, axes=axes_of(graph, stage, inputs),
         params={**{n: v for n, v in stage.contract.params.items() if v is not None}, **match.params}, mark=last.mark,
-        replaces=tuple(gone),
+        phase=last.phase, replaces=tuple(gone),
     )  # fmt: skip
     boundary = {value: port for port, value in outputs.items()}
     values = {

@@ -39,6 +39,8 @@ class Stage:
     stages that its gradient is, in the same form as a pattern, over what its vjp takes. pattern: the stages
     whose work it does, as the ``stages`` and ``outputs`` of a pipeline over its own ports; None where it replaces none.
     fuses: whether it does so chunk by chunk, in any call (FUSES), rather than token by token in short ones (REPLACES).
+    gradient_of: a pipeline whose backward pass some stages can be, this one among them; gradient_stages: these, in the
+    form of a pattern (rewriting/gradient_pattern.py). None where it is no such stage.
     faster_on: the classes of device on which it was timed faster, in 16 bits, than what it stands for.
     segment: the stage that says what a piece of a sequence does to the state (runner/parallel); None where a sequence
     cannot be cut. gathered: the axis along which each rank needs the rows of all; None where its own are enough.
@@ -57,6 +59,8 @@ class Stage:
     vjp_stages: str | None = None
     pattern: str | None = None
     fuses: bool = False
+    gradient_of: str | None = None
+    gradient_stages: str | None = None
     faster_on: tuple[str, ...] = ()
     segment: str | None = None
     gathered: str | None = None
@@ -204,7 +208,9 @@ def stage_of(module: types.ModuleType, file: Path) -> tuple[Stage | None, list[D
         vjp_launchers=tuple(getattr(module, "VJP_LAUNCHERS", ())),
         vjp_stages=getattr(module, "VJP_STAGES", None),
         pattern=getattr(module, "FUSES", getattr(module, "REPLACES", None)),
-        fuses=hasattr(module, "FUSES"),
+        fuses=hasattr(module, "FUSES") or hasattr(module, "GRADIENT_OF"),
+        gradient_of=getattr(module, "GRADIENT_OF", None),
+        gradient_stages=getattr(module, "GRADIENT", None),
         faster_on=getattr(module, "FASTER_ON", ()),
         segment=getattr(module, "SEGMENT", None),
         gathered=getattr(module, "GATHERED", None),

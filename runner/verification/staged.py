@@ -65,22 +65,26 @@ def nan_filled(shape, dtype, device) -> torch.Tensor:
 def staged_values(
     subject: Subject, compute: torch.dtype, rounding=None, choices: Mapping | None = None
 ) -> dict[str, torch.Tensor | None]:
-    """Every value by the chain of references: exact in float64, also those that a fused stage keeps to itself; or those
-    of the graph that runs, as the rounding model has it. What is rebuilt is what forward made, bit for bit.
+    """Every value by the chain of references: exact in float64, also those that a fused stage keeps to itself, and what
+    is between stages that stand for others; or those of the graph that runs, as the rounding model has it. What is
+    rebuilt by a copy of its stage is what forward made, bit for bit.
 
     choices: whole numbers that stand for those of the chain: a choice made otherwise is no rounding error."""
     values = {**subject.inputs, **subject.cotangents}
     graph = subject.graph if rounding else subject.written
-    for node in graph.nodes.values():
+    between = [
+        node for node in subject.graph.nodes.values() if not graph.values.keys() >= set(node.outputs.values())
+    ]
+    for node in (*graph.nodes.values(), *between):
         original = graph.nodes.get(node.id.removesuffix(".rebuild"))
-        if node.phase == "rebuild" and original:
+        if node.phase == "rebuild" and original and not node.replaces:
             values.update({name: values[original.outputs[port]] for port, name in node.outputs.items()})
             continue
         inputs = {port: values[name] if name else None for port, name in node.inputs.items()}
         outputs = stage_outputs(subject, node, inputs, compute, rounding)
         if rounding is not None:
             outputs = as_ports(node, outputs, subject.call.io, rounding)
-        values.update({name: outputs[port] for port, name in node.outputs.items()})
+        values = {name: outputs[port] for port, name in node.outputs.items()} | values
         values.update({name: choices[name] for name in node.outputs.values() if choices and name in choices})
     return values
 
@@ -149,7 +153,7 @@ def without_vjp(stage: Stage) -> Stage:
 
 def port_value(subject: Subject, exact: Mapping, name: str | None) -> torch.Tensor | None:
     x = exact[name] if name else None
-    dtype = subject.written.values[name].dtype if name else None
+    dtype = (subject.written.values.get(name) or subject.graph.values[name]).dtype if name else None
     if x is None or dtype in HELD:
         return None if x is None else x.contiguous()
     return x.to(port_dtype(dtype, subject.call.io)).contiguous()

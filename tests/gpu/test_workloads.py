@@ -82,6 +82,15 @@ def test_fused(name, workload, io):
         check(kernel, inputs(kernel, io, device="cuda", **WORKLOADS[workload]))
 
 
+@pytest.mark.parametrize("workload", ["B1_T8192_H96_D128", "B4_T2048_H16_D128", "B8_T2048_H32_D256"])
+@pytest.mark.parametrize("name", ["gated_delta", "delta_rule", "qwen3_next_gdn"])
+def test_fused_gradients(name, workload):
+    kernel = load(name, backend="triton", fuse="chunk_delta_grads,chunk_delta_states")
+    with room(op_bytes(kernel.whole, sizes_for(kernel, **WORKLOADS[workload]), torch.bfloat16)):
+        given = inputs(kernel, torch.bfloat16, device="cuda", **WORKLOADS[workload])
+        check(kernel, given, backward=True)
+
+
 @pytest.mark.parametrize("scale", [1, 1.0, 0.999])
 @pytest.mark.parametrize("name", OPS)
 def test_c3_a_scale_of_one(name, scale):

@@ -29,3 +29,12 @@ def test_fused(name, seqlens):
     given = inputs(kernel, seqlens=seqlens, B=1, T=18, H=1, HV=2, K=24, V=40)
     assert kernel.bind(given, None, seqlens).forward_plan().notes
     check(kernel, given, seqlens=seqlens)
+
+
+@pytest.mark.parametrize("name,HV,seqlens", [("gated_delta", 2, (17, 0, 1)), ("delta_rule", 1, None)])
+def test_fused_gradients(name, HV, seqlens):
+    """With value heads that share keys, and with each its own."""
+    kernel = load(name, backend="interpret", fuse="chunk_delta_grads,chunk_delta_states").with_axes({"C": 16})
+    given = inputs(kernel, seqlens=seqlens, B=1, T=18, H=1, HV=HV, K=24, V=40)
+    result = check(kernel, given, seqlens=seqlens, backward=True)
+    assert {"scan.rebuild", "out.vjp.reverse", "out.vjp.grads"} <= {row.id for row in result.rows}

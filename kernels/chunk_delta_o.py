@@ -8,16 +8,6 @@ from ._decay import chunk_decay, pair_decay_transposed, to_chunk_end
 from .chunk_delta_h import load_state, store_state
 
 
-@triton.jit
-def load_columns(p, o, m, WHOLE: tl.constexpr):
-    """A tile whose columns m are there; WHOLE: all of them are."""
-    if WHOLE:
-        b = tl.load(p + o)
-    else:
-        b = tl.load(p + o, mask=m, other=0.0)
-    return b
-
-
 @triton.jit(do_not_specialize=["scale", "T", "H", "HV"])
 def chunk_delta_o_kernel(
     q, k, v, beta, Ai, g, g_gamma, initial_state, o, final_state, scale, cu_seqlens, T, H, HV,

@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from ._chunks import sequence_span
+from ._columns import load_columns
 from ._decay import chunk_decay, pair_decay_transposed, to_chunk_end
 from .chunk_delta_h import load_state, store_state
 

@@ -7,17 +7,20 @@ from ._chunks import chunk_rows
 
 
 @triton.jit(do_not_specialize=["T", "NT", "HV"])
-def chunk_local_cumsum_kernel(x, y, cu_seqlens, chunk_table, T, NT, HV, C: tl.constexpr, BH: tl.constexpr):
-    """y = inclusive sum over the chunk of max(x log2 e, -126), for BH heads of one chunk."""
-    n_hb = tl.cdiv(HV, BH)
+def chunk_local_cumsum_kernel(
+    x, y, cu_seqlens, chunk_table, T, NT, HV, K: tl.constexpr, C: tl.constexpr, BN: tl.constexpr
+):  # fmt: skip
+    """y = inclusive sum over the chunk of max(x log2 e, -126), for BN of one chunk's HV K columns."""
+    columns = HV * K
+    n_b = tl.cdiv(columns, BN)
     pid = tl.program_id(0).to(tl.int64)
-    i_n, bos, length, o_t = chunk_rows(pid // n_hb, cu_seqlens, chunk_table, T, NT, C)
+    i_n, bos, length, o_t = chunk_rows(pid // n_b, cu_seqlens, chunk_table, T, NT, C)
     if i_n < 0:
         return
     o_c = o_t + tl.arange(0, C)
-    o_h = (pid % n_hb) * BH + tl.arange(0, BH)
-    m = (o_c < length)[:, None] & (o_h < HV)[None, :]
-    p = (bos + o_c)[:, None] * HV + o_h[None, :]
+    o_n = (pid % n_b) * BN + tl.arange(0, BN)
+    m = (o_c < length)[:, None] & (o_n < columns)[None, :]
+    p = (bos + o_c)[:, None] * columns + o_n[None, :]
     b_x = tl.load(x + p, mask=m, other=0.0).to(tl.float32)
     b_x *= 1.4426950408889634
     # not tl.maximum, which would make -126 of a nan
@@ -26,18 +29,22 @@ def chunk_local_cumsum_kernel(x, y, cu_seqlens, chunk_table, T, NT, HV, C: tl.co
 
 
 @triton.jit(do_not_specialize=["T", "NT", "HV"])
-def chunk_local_cumsum_vjp_kernel(d_y, x, d_x, cu_seqlens, chunk_table, T, NT, HV, C: tl.constexpr, BH: tl.constexpr):
+def chunk_local_cumsum_vjp_kernel(
+    d_y, x, d_x, cu_seqlens, chunk_table, T, NT, HV, K: tl.constexpr, C: tl.constexpr, BN: tl.constexpr
+):  # fmt: skip
     """d_x = log2 e * sum of d_y from this row to the chunk's end, 0 where the forward pass clamped."""
-    n_hb = tl.cdiv(HV, BH)
+    columns = HV * K
+    n_b = tl.cdiv(columns, BN)
     pid = tl.program_id(0).to(tl.int64)
-    i_n, bos, length, o_t = chunk_rows(pid // n_hb, cu_seqlens, chunk_table, T, NT, C)
+    i_n, bos, length, o_t = chunk_rows(pid // n_b, cu_seqlens, chunk_table, T, NT, C)
     if i_n < 0:
         return
-    o_c = o_t + tl.arange(0, C)
-    o_h = (pid % n_hb) * BH + tl.arange(0, BH)
-    m = (o_c < length)[:, None] & (o_h < HV)[None, :]
-    p = (bos + o_c)[:, None] * HV + o_h[None, :]
+    # from the last row up: a forward scan takes fewer steps than a reverse one
+    o_c = o_t + C - 1 - tl.arange(0, C)
+    o_n = (pid % n_b) * BN + tl.arange(0, BN)
+    m = (o_c < length)[:, None] & (o_n < columns)[None, :]
+    p = (bos + o_c)[:, None] * columns + o_n[None, :]
     b_x = tl.load(x + p, mask=m, other=0.0).to(tl.float32)
     b_dy = tl.load(d_y + p, mask=m, other=0.0).to(tl.float32)
-    b_sum = tl.cumsum(b_dy, axis=0, reverse=True)
+    b_sum = tl.cumsum(b_dy, axis=0)
     tl.store(d_x + p, tl.where(b_x * 1.4426950408889634 < -126.0, 0.0, b_sum * 1.4426950408889634), mask=m)

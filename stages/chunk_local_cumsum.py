@@ -37,7 +37,7 @@ def vjp(d_y, x, *, needs, C):
 
 
 def configs(axes, device):
-    return [{"BH": 16, "num_warps": 2, "num_stages": 1}]
+    return [{"BN": 16, "num_warps": 2, "num_stages": 1}]
 
 
 def launch(x, y, *, C, seqs, config):
@@ -56,9 +56,9 @@ def _over_chunks(kernel, tensors, x, C, seqs, config):
     B, T, HV = x.shape
     return Launch(
         kernel,
-        grid=(B * seqs.NT * ceil_div(HV, config["BH"]),),
+        grid=(B * seqs.NT * ceil_div(HV, config["BN"]),),
         args=dict(**tensors, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table, T=T, NT=seqs.NT, HV=HV),
-        constexprs=dict(C=C, BH=config["BH"]),
+        constexprs=dict(K=1, C=C, BN=config["BN"]),
         num_warps=config["num_warps"],
         num_stages=config["num_stages"],
     )

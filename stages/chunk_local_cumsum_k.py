@@ -24,7 +24,11 @@ def vjp(d_y, x, *, needs, C):
 
 
 def configs(axes, device):
-    return [{"BH": 4096 // axes["C"], "num_warps": 4, "num_stages": 1}, {"BH": 32, "num_warps": 2, "num_stages": 1}]
+    return [{"BN": 4096 // axes["C"], "num_warps": 4, "num_stages": 1}, {"BN": 32, "num_warps": 2, "num_stages": 1}]
+
+
+def vjp_configs(axes, device):
+    return configs(axes, device)[::-1]
 
 
 def launch(x, y, *, C, seqs, config):
@@ -40,17 +44,17 @@ def vjp_launch(d_y, x, d_x, *, C, seqs, config):
 
 
 def _over_channels(kernel, tensors, x, C, seqs, config):
-    """The kernel for a gate per head, every channel a head of its own."""
+    """The kernel of a gate per head, over every channel."""
     B, T, HV, K = x.shape
     return Launch(
         kernel,
-        grid=(B * seqs.NT * ceil_div(HV * K, config["BH"]),),
-        args=dict(**tensors, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table, T=T, NT=seqs.NT, HV=HV * K),
-        constexprs=dict(C=C, BH=config["BH"]),
+        grid=(B * seqs.NT * ceil_div(HV * K, config["BN"]),),
+        args=dict(**tensors, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table, T=T, NT=seqs.NT, HV=HV),
+        constexprs=dict(K=K, C=C, BN=config["BN"]),
         num_warps=config["num_warps"],
         num_stages=config["num_stages"],
     )
 
 
 LAUNCHERS = [Launcher("triton", launch, configs)]
-VJP_LAUNCHERS = [Launcher("triton", vjp_launch, configs)]
+VJP_LAUNCHERS = [Launcher("triton", vjp_launch, vjp_configs)]

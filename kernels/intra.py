@@ -3,39 +3,8 @@
 import triton
 import triton.language as tl
 
+from ._channel_rows import block_factors, block_mask, load_channels, store_channels
 from ._chunks import chunk_rows
-
-
-@triton.jit
-def load_channels(x, o_r, o_k, stride, n, K: tl.constexpr):
-    """Rows o_r and columns o_k of a chunk's x, its rows ``stride`` apart; 0 past its n rows and past K."""
-    m = (o_r < n)[:, None] & (o_k < K)[None, :]
-    return tl.load(x + o_r[:, None] * stride + o_k[None, :], mask=m, other=0.0)
-
-
-@triton.jit
-def store_channels(x, b_x, o_r, o_k, stride, n, K: tl.constexpr):
-    m = (o_r < n)[:, None] & (o_k < K)[None, :]
-    tl.store(x + o_r[:, None] * stride + o_k[None, :], b_x.to(x.dtype.element_ty), mask=m)
-
-
-@triton.jit
-def block_factors(b, b_b, o_c, o_k, S, stride, n, K: tl.constexpr):
-    """2^(b_i - b_m) for the rows in the second half of each block of S, 2^(b_m - b_j) for those in the first.
-
-    m is the second half's first row; both exponents are at most 0. Past the n rows, and where m is, 0.
-    """
-    o_m = (o_c & -S) + S // 2
-    b_m = load_channels(b, o_m, o_k, stride, n, K)
-    b_e = tl.where((o_c >= o_m)[:, None], b_b - b_m, b_m - b_b)
-    return tl.exp2(tl.where((tl.maximum(o_c, o_m) < n)[:, None], b_e, float("-inf")))
-
-
-@triton.jit
-def block_mask(o_i, o_j, S):
-    """Pairs (i, j) with i in the second and j in the first half of one block of S rows."""
-    o_x = o_i ^ o_j
-    return (o_i > o_j) & (o_x >= S // 2) & (o_x < S)
 
 
 @triton.jit(do_not_specialize=["scale", "T", "NT", "H", "HV"])

@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from ._chunks import chunk_rows
-from .intra import block_factors, block_mask, load_channels, store_channels
+from ._channel_rows import block_factors, block_mask, load_channels, store_channels
 
 
 @triton.jit

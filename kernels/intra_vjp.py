@@ -3,8 +3,16 @@
 import triton
 import triton.language as tl
 
+from ._channel_rows import (
+    chunk_of_rows,
+    half_factors,
+    half_pairs,
+    load_channels,
+    load_rows,
+    scaled_rows,
+    store_channels,
+)
 from ._chunks import chunk_rows
-from ._channel_rows import block_factors, block_mask, load_channels, store_channels
 
 
 @triton.jit
@@ -16,69 +24,221 @@ def cast_dot(b_x, b_y, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def scores_vjp(
-    b_dq, b_dk, b_db, d_A, b, b_q, b_k, b_b, scale, o_k, HV, n,
-    K: tl.constexpr, C: tl.constexpr, LEVELS: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    """Adds what A_qk's cotangent gives below the diagonal. Pointers are at the chunk's first row and its value head."""
-    o_c = tl.arange(0, C)
-    for i_l in range(LEVELS):
-        b_f = block_factors(b, b_b, o_c, o_k, 2 << i_l, HV * K, n, K)
-        b_kf = (b_k * b_f).to(b_k.dtype)
-        b_qf = (b_q * b_f).to(b_k.dtype)
-        m_S = block_mask(o_c[:, None], o_c[None, :], 2 << i_l) & (o_c < n)[:, None]
-        b_d = tl.load(d_A + o_c[:, None] * (HV * C) + o_c[None, :], mask=m_S, other=0.0)
-        b_y = scale * tl.dot(b_d, b_kf, input_precision=PRECISION)
-        b_dq += b_f * b_y
-        b_db += b_qf * b_y
-        m_S = block_mask(o_c[None, :], o_c[:, None], 2 << i_l) & (o_c < n)[None, :]
-        b_d = tl.load(d_A + o_c[None, :] * (HV * C) + o_c[:, None], mask=m_S, other=0.0)
-        b_y = scale * tl.dot(b_d, b_qf, input_precision=PRECISION)
-        b_dk += b_f * b_y
-        b_db -= b_kf * b_y
-    return b_dq, b_dk, b_db
+def weighted(p, m, rows, COUNT: tl.constexpr):
+    """The first COUNT rows, each times the number at its place of p; m: where there is one."""
+    b_y = tl.zeros_like(rows[0])
+    for j in tl.static_range(COUNT):
+        b_y += tl.load(p + j, mask=m, other=0.0).to(tl.float32)[:, None] * rows[j]
+    return b_y
 
 
 @triton.jit
-def gram_vjp(
-    b_dk, b_db, b_dbeta, d_A, beta, b, b_k, b_b, o_k, HV, n,
-    K: tl.constexpr, C: tl.constexpr, LEVELS: tl.constexpr, PRECISION: tl.constexpr,
+def spread(b_x, p, m, COUNT: tl.constexpr):
+    """b_x times each of the first COUNT numbers of p; m: where there are any."""
+    rows = ()
+    for j in tl.static_range(COUNT):
+        rows = rows + (tl.load(p + j, mask=m, other=0.0).to(tl.float32)[:, None] * b_x,)
+    return rows
+
+
+@triton.jit
+def added_rows(rows, more, COUNT: tl.constexpr, ALL: tl.constexpr):
+    """ALL rows, COUNT of more added to the first of them."""
+    added = ()
+    for j in tl.static_range(ALL):
+        if j < COUNT:
+            added = added + (rows[j] + more[j],)
+        else:
+            added = added + (rows[j],)
+    return added
+
+
+@triton.jit
+def decayed_back(rows, b_d, COUNT: tl.constexpr, ALL: tl.constexpr):
+    """ALL rows, the first COUNT of them times b_d."""
+    decayed = ()
+    for j in tl.static_range(ALL):
+        if j < COUNT:
+            decayed = decayed + (rows[j] * b_d,)
+        else:
+            decayed = decayed + (rows[j],)
+    return decayed
+
+
+@triton.jit
+def read_in_blocks(
+    d_qk, d_kk, k, b, scale, o_k, H, HV, n,
+    K: tl.constexpr, C: tl.constexpr, BASE: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
-    """Adds what A_kk's cotangent gives. Pointers are at the chunk's first row and its value head."""
+    """What the rows of a block give to those that read them: (d_q, d_k without beta, each row's step of decay)."""
+    o_n = tl.arange(0, C // BASE) * BASE
+    zero = tl.zeros([C // BASE, BK], dtype=tl.float32)
+    b_last = load_rows(b, o_n, o_k, HV * K, n, K)
+    keys = (load_rows(k, o_n, o_k, H * K, n, K).to(tl.float32),)
+    decays, dq, dk = (zero,), (zero,), (zero,)
+    for i in tl.static_range(1, BASE):
+        o_i = o_n + i
+        b_b = load_rows(b, o_i, o_k, HV * K, n, K)
+        b_d = tl.exp2(b_b - b_last)
+        b_last = b_b
+        keys, decays = scaled_rows(keys, b_d, i), decays + (b_d,)
+        p = o_i * (HV * C) + o_n
+        if d_qk is not None:
+            dq = dq + (scale * weighted(d_qk + p, o_i < n, keys, i),)
+        if d_kk is not None:
+            dk = dk + (weighted(d_kk + p, o_i < n, keys, i),)
+        keys = keys + (load_rows(k, o_i, o_k, H * K, n, K).to(tl.float32),)
+    return dq, dk, decays
+
+
+@triton.jit
+def written_in_blocks(
+    d_qk, d_kk, q, k, beta, decays, scale, o_k, H, HV, n,
+    K: tl.constexpr, C: tl.constexpr, BASE: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
+    """What the rows of a block get from those that read them, from the last row back."""
+    o_n = tl.arange(0, C // BASE) * BASE
+    rows = ()
+    for _ in tl.static_range(BASE):
+        rows = rows + (tl.zeros([C // BASE, BK], dtype=tl.float32),)
+    for i in tl.static_range(BASE - 1, -1, -1):
+        o_i = o_n + i
+        if i < BASE - 1:
+            rows = decayed_back(rows, decays[i + 1], i + 1, BASE)
+        p = o_i * (HV * C) + o_n
+        if d_qk is not None:
+            b_q = scale * load_rows(q, o_i, o_k, H * K, n, K)
+            rows = added_rows(rows, spread(b_q, d_qk + p, o_i < n, i), i, BASE)
+        if d_kk is not None:
+            b_beta = tl.load(beta + o_i * HV, mask=o_i < n, other=0.0).to(tl.float32)
+            b_k = b_beta[:, None] * load_rows(k, o_i, o_k, H * K, n, K)
+            rows = added_rows(rows, spread(b_k, d_kk + p, o_i < n, i), i, BASE)
+    return rows
+
+
+@triton.jit
+def both_ways(d_A, HV, n, C: tl.constexpr):
+    """[C, C]: a cotangent's pairs below the diagonal, and the same above it."""
     o_c = tl.arange(0, C)
-    b_beta = tl.load(beta + o_c * HV, mask=o_c < n, other=0.0).to(tl.float32)
-    for i_l in range(LEVELS):
-        b_f = block_factors(b, b_b, o_c, o_k, 2 << i_l, HV * K, n, K)
-        b_kf = (b_k * b_f).to(b_k.dtype)
-        m_S = block_mask(o_c[:, None], o_c[None, :], 2 << i_l) & (o_c < n)[:, None]
-        b_d = tl.load(d_A + o_c[:, None] * (HV * C) + o_c[None, :], mask=m_S, other=0.0)
-        b_dbeta += tl.sum(b_kf * cast_dot(b_d, b_kf, PRECISION), axis=1)
-        b_y = cast_dot(b_d * b_beta[:, None], b_kf, PRECISION)
-        b_dk += b_f * b_y
-        b_db += b_kf * b_y
-        m_S = block_mask(o_c[None, :], o_c[:, None], 2 << i_l) & (o_c < n)[None, :]
-        b_d = tl.load(d_A + o_c[None, :] * (HV * C) + o_c[:, None], mask=m_S, other=0.0)
-        b_y = cast_dot(b_d * b_beta[None, :], b_kf, PRECISION)
-        b_dk += b_f * b_y
-        b_db -= b_kf * b_y
-    return b_dk, b_db, b_dbeta
+    m = (o_c[:, None] > o_c[None, :]) & (o_c < n)[:, None]
+    b_d = tl.load(d_A + o_c[:, None] * (HV * C) + o_c[None, :], mask=m, other=0.0)
+    return b_d + tl.trans(b_d)
+
+
+@triton.jit
+def of_value_head(
+    b_dq, b_dk, d_qk, d_kk, d_qg, d_kg, d_kb, d_b_end, q, k, beta, b, d_beta, d_b, scale, r, r_end, o_k, H, HV, n,
+    K: tl.constexpr, C: tl.constexpr, BASE: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Adds a value head's share to d_q and d_k, and stores its d_b and d_beta.
+
+    r: the chunk's first row of the value head, r_end its place in d_b_end. q and k are at the key head's first row.
+    """
+    LN2: tl.constexpr = 0.6931471805599453
+    d_qk = None if d_qk is None else d_qk + r * C
+    d_kk = None if d_kk is None else d_kk + r * C
+    d_qg = None if d_qg is None else d_qg + r * K
+    d_kg = None if d_kg is None else d_kg + r * K
+    d_kb = None if d_kb is None else d_kb + r * K
+    d_b = None if d_b is None else d_b + r * K
+    beta = None if beta is None else beta + r
+    d_beta = None if d_beta is None else d_beta + r
+    b += r * K
+    o_c = tl.arange(0, C)
+    m_c = o_c < n
+    b_db = tl.zeros([C, BK], dtype=tl.float32)
+    b_dbeta = tl.zeros([C], dtype=tl.float32)
+    b_b = load_rows(b, o_c, o_k, HV * K, n, K)
+    b_k = load_rows(k, o_c, o_k, H * K, n, K)
+    if (d_qk is not None) or (d_qg is not None):
+        b_q = load_rows(q, o_c, o_k, H * K, n, K)
+    if (d_qk is not None) or (d_kk is not None):
+        dq, dk, decays = read_in_blocks(d_qk, d_kk, k, b, scale, o_k, H, HV, n, K, C, BASE, BK)
+        written = written_in_blocks(d_qk, d_kk, q, k, beta, decays, scale, o_k, H, HV, n, K, C, BASE, BK)
+        b_y = chunk_of_rows(written, C, BASE, BK)
+        b_dk += b_y
+        b_db -= b_k * b_y
+    if d_qk is not None:
+        b_y = chunk_of_rows(dq, C, BASE, BK)
+        b_own = scale * tl.load(d_qk + o_c * (HV * C + 1), mask=m_c, other=0.0).to(tl.float32)
+        b_dq += b_y + b_own[:, None] * b_k
+        b_dk += b_own[:, None] * b_q
+        b_db += b_q * b_y
+        b_qk = both_ways(d_qk, HV, n, C)
+    if d_kk is not None:
+        b_y = chunk_of_rows(dk, C, BASE, BK)
+        b_beta = tl.load(beta + o_c * HV, mask=m_c, other=0.0).to(tl.float32)
+        b_dbeta += tl.sum(b_k * b_y, axis=1)
+        b_y *= b_beta[:, None]
+        b_dk += b_y
+        b_db += b_k * b_y
+        b_kk = both_ways(d_kk, HV, n, C)
+    if (d_qk is not None) or (d_kk is not None):
+        for i_l in range(LEVELS):
+            S = C >> i_l
+            b_f = half_factors(b, b_b, o_c, o_k, S, HV * K, n, K)
+            m_S = half_pairs(o_c[:, None], o_c[None, :], S)
+            m_r = ((o_c & (S // 2)) > 0)[:, None]
+            b_r = tl.where(m_r, 1.0, 0.0)
+            b_sign = tl.where(m_r, 1.0, -1.0)
+            if d_qk is not None:
+                b_x = (tl.where(m_r, b_q, b_k) * b_f).to(b_k.dtype)
+                b_y = scale * tl.dot(tl.where(m_S, b_qk, 0.0).to(b_qk.dtype), b_x, input_precision=PRECISION)
+                b_db += (b_sign * b_x) * b_y
+                b_y *= b_f
+                b_dq += b_r * b_y
+                b_dk += (1.0 - b_r) * b_y
+            if d_kk is not None:
+                b_kf = b_k * b_f
+                b_w = tl.where(m_r, b_beta[:, None], 1.0)
+                b_x = (b_w * b_kf).to(b_k.dtype)
+                b_y = cast_dot(tl.where(m_S, b_kk, 0.0), b_x, PRECISION)
+                b_db += (b_sign * b_x) * b_y
+                b_dbeta += tl.sum(b_r * b_kf * b_y, axis=1)
+                b_dk += b_w * b_f * b_y
+    if d_qg is not None:
+        b_y = scale * tl.exp2(b_b) * load_channels(d_qg, o_c, o_k, HV * K, n, K)
+        b_dq += b_y
+        b_db += b_q * b_y
+    if d_kb is not None:
+        b_y = tl.exp2(b_b) * load_channels(d_kb, o_c, o_k, HV * K, n, K)
+        b_dk += b_y
+        b_db += b_k * b_y
+    if d_kg is not None:
+        b_last = tl.load(b + (n - 1) * (HV * K) + o_k, mask=o_k < K, other=0.0)
+        b_y = tl.exp2(b_last[None, :] - b_b) * load_channels(d_kg, o_c, o_k, HV * K, n, K)
+        b_dk += b_y
+        b_y = tl.where((o_c < n - 1)[:, None], b_k * b_y, 0.0)
+        b_db += tl.where((o_c == n - 1)[:, None], tl.sum(b_y, axis=0)[None, :], -b_y)
+    if d_b is not None:
+        b_db *= LN2
+        if d_b_end is not None:
+            b_end = tl.load(d_b_end + r_end * K + o_k, mask=o_k < K, other=0.0)
+            b_db += tl.where((o_c == n - 1)[:, None], b_end[None, :], 0.0)
+        store_channels(d_b, b_db, o_c, o_k, HV * K, n, K)
+    if d_beta is not None:
+        tl.store(d_beta + o_c * HV, b_dbeta, mask=m_c)
+    return b_dq, b_dk
 
 
 @triton.jit(do_not_specialize=["scale", "T", "NT", "R", "H", "HV"])
 def intra_vjp_kernel(
     d_qk, d_kk, d_qg, d_kg, d_kb, d_b_end, q, k, beta, b, d_q, d_k, d_beta, d_b, scale, cu_seqlens, chunk_table,
     T, NT, R, H, HV,
-    K: tl.constexpr, C: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr,
+    K: tl.constexpr, C: tl.constexpr, BASE: tl.constexpr, LEVELS: tl.constexpr, BK: tl.constexpr,
+    PRECISION: tl.constexpr, GROUPED: tl.constexpr,
 ):  # fmt: skip
     """BK channels of one chunk and key head: d_q, d_k summed over its value heads, d_b and d_beta of each.
 
-    For each size of blocks, with the factors f as forward, fq = f q and fk = f k rounded, and P = scale d_qk in the
-    blocks' lower left quarters: d_q = f (P fk), d_k = f (P^T fq), d_b = fq (P fk) - fk (P^T fq). For A_kk likewise, fk
-    in both roles and P = beta d_kk, rounded alike in both, so that what a pair adds and takes cancels.
+    In blocks of BASE rows, pair by pair in float32. For each larger size of blocks one product: x = f q in the second
+    halves, f k in the first, rounded, f the factors as forward, P = scale d_qk both ways, restricted to pairs across
+    halves: d_q or d_k = f (P x), d_b = x (P x) in the second halves, -x (P x) in the first. For A_kk likewise, with
+    x = f beta k in the second halves. Each pair adds to d_b and takes from it a product of the same rounded factors.
     d_beta [K tiles, R rows, HV] takes the tile's share. What a row reads from the chunk's start counts for d_b, what it
     leaves at the chunk's end against it, and for it at the last valid row. A row with itself would do both.
+    GROUPED: more than one value head a key head. Without a loop over them, no address waits in a register.
     """
-    LN2: tl.constexpr = 0.6931471805599453
     NK: tl.constexpr = (K + BK - 1) // BK
     pid = tl.program_id(0).to(tl.int64)
     i_k = pid % NK
@@ -91,57 +251,23 @@ def intra_vjp_kernel(
     row = bos + o_t
     row_h = row * H + i_h
     o_c = tl.arange(0, C)
-    m_c = o_c < n
     o_k = i_k.to(tl.int32) * BK + tl.arange(0, BK)
-    b_q = load_channels(q + row_h * K, o_c, o_k, H * K, n, K)
-    b_k = load_channels(k + row_h * K, o_c, o_k, H * K, n, K)
     b_dq = tl.zeros([C, BK], dtype=tl.float32)
     b_dk = tl.zeros([C, BK], dtype=tl.float32)
-
-    for i_g in range(HV // H):
-        r = row * HV + i_h * (HV // H) + i_g
-        p_b = b + r * K
-        b_b = load_channels(p_b, o_c, o_k, HV * K, n, K)
-        b_db = tl.zeros([C, BK], dtype=tl.float32)
-        if d_qk is not None:
-            b_own = scale * tl.load(d_qk + r * C + o_c * (HV * C + 1), mask=m_c, other=0.0).to(tl.float32)
-            b_dq += b_own[:, None] * b_k
-            b_dk += b_own[:, None] * b_q
-            b_dq, b_dk, b_db = scores_vjp(
-                b_dq, b_dk, b_db, d_qk + r * C, p_b, b_q, b_k, b_b, scale, o_k, HV, n, K, C, LEVELS, PRECISION
+    q += row_h * K
+    k += row_h * K
+    d_beta = None if d_beta is None else d_beta + i_k * R * HV
+    if GROUPED:
+        for i_hv in tl.range(i_h * (HV // H), (i_h + 1) * (HV // H), disable_licm=True):
+            b_dq, b_dk = of_value_head(
+                b_dq, b_dk, d_qk, d_kk, d_qg, d_kg, d_kb, d_b_end, q, k, beta, b, d_beta, d_b, scale,
+                row * HV + i_hv, i_slot * HV + i_hv, o_k, H, HV, n, K, C, BASE, LEVELS, BK, PRECISION,
             )  # fmt: skip
-        b_dbeta = tl.zeros([C], dtype=tl.float32)
-        if d_kk is not None:
-            b_dk, b_db, b_dbeta = gram_vjp(
-                b_dk, b_db, b_dbeta, d_kk + r * C, beta + r, p_b, b_k, b_b, o_k, HV, n, K, C, LEVELS, PRECISION
-            )  # fmt: skip
-        if d_qg is not None:
-            b_y = load_channels(d_qg + r * K, o_c, o_k, HV * K, n, K)
-            b_y = scale * tl.exp2(b_b) * b_y
-            b_dq += b_y
-            b_db += b_q * b_y
-        if d_kb is not None:
-            b_y = load_channels(d_kb + r * K, o_c, o_k, HV * K, n, K)
-            b_y = tl.exp2(b_b) * b_y
-            b_dk += b_y
-            b_db += b_k * b_y
-        if d_kg is not None:
-            b_last = tl.load(p_b + (n - 1) * (HV * K) + o_k, mask=o_k < K, other=0.0)
-            b_ga = tl.exp2(tl.where(m_c[:, None], b_last[None, :] - b_b, float("-inf")))
-            b_y = b_ga * load_channels(d_kg + r * K, o_c, o_k, HV * K, n, K)
-            b_dk += b_y
-            b_y = tl.where((o_c < n - 1)[:, None], b_k * b_y, 0.0)
-            b_db += tl.where((o_c == n - 1)[:, None], tl.sum(b_y, axis=0)[None, :], -b_y)
-        if d_b is not None:
-            b_db *= LN2
-            if d_b_end is not None:
-                p_end = d_b_end + (i_slot * HV + i_h * (HV // H) + i_g) * K + o_k
-                b_end = tl.load(p_end, mask=o_k < K, other=0.0)
-                b_db += tl.where((o_c == n - 1)[:, None], b_end[None, :], 0.0)
-            store_channels(d_b + r * K, b_db, o_c, o_k, HV * K, n, K)
-        if d_beta is not None:
-            tl.store(d_beta + i_k * R * HV + r + o_c * HV, b_dbeta, mask=m_c)
-
+    else:
+        b_dq, b_dk = of_value_head(
+            b_dq, b_dk, d_qk, d_kk, d_qg, d_kg, d_kb, d_b_end, q, k, beta, b, d_beta, d_b, scale,
+            row_h, i_slot * H + i_h, o_k, H, HV, n, K, C, BASE, LEVELS, BK, PRECISION,
+        )  # fmt: skip
     if d_q is not None:
         store_channels(d_q + row_h * K, b_dq, o_c, o_k, H * K, n, K)
     if d_k is not None:

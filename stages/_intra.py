@@ -87,10 +87,19 @@ def intra_vjp(d_qk, d_kk, d_qg, d_kg, d_kb, d_b_end, q, k, beta, b, *, C, scale)
     return {**grads, "q": per_key_head(dq, H), "k": per_key_head(dk, H), "b": db}
 
 
+BASE = 8
+"""Rows of a block whose pairs are made one by one. With more, sums take more time than the products that they save."""
+
+
 def intra_configs(axes, device):
     shared = {"BK_F32": 16, "num_stages": 1}
     tiles = [(16, 8), (32, 8)] if axes["C"] == 128 else [(32, 4), (64, 4), (32, 8), (16, 4)]
     return [shared | {"BK": BK, "num_warps": warps} for BK, warps in tiles]
+
+
+def channel_tiles(*tiles):
+    """(channels, warps) as configurations."""
+    return [{"BK": BK, "BK_F32": 16, "num_warps": warps, "num_stages": 1} for BK, warps in tiles]
 
 
 def intra_launch(q, k, beta, b, A_qk, A_kk, qg, kg, kb, b_end, *, C, scale, seqs, config):
@@ -116,17 +125,8 @@ SCRATCH = {"dbeta_parts": Port("NK B T HV", F32, doc="d_beta by tile of K")}
 
 
 def intra_vjp_configs(axes, device):
-    return vjp_tiles(axes, *([(32, 8), (16, 8)] if axes["C"] == 128 else [(32, 4), (16, 4), (64, 8)]))
-
-
-def gram_vjp_configs(axes, device):
-    """With A_kk's products as well, four warps run out of registers."""
-    return vjp_tiles(axes, *([(16, 8), (32, 8)] if axes["C"] == 128 else [(32, 8), (16, 4), (64, 8)]))
-
-
-def vjp_tiles(axes, *tiles):
-    shared = {"BK_F32": 16, "num_stages": 1, "NK": ceil_div(axes["K"], 16)}
-    return [shared | {"BK": BK, "num_warps": warps} for BK, warps in tiles]
+    tiles = [(32, 8), (32, 16)] if axes["C"] == 128 else [(32, 8), (64, 8)]
+    return [{**config, "NK": ceil_div(axes["K"], 16)} for config in channel_tiles(*tiles)]
 
 
 def intra_vjp_launches(
@@ -148,7 +148,10 @@ def intra_vjp_launches(
             d_k=d_k, d_beta=parts, d_b=d_b, scale=scale, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table,
             T=T, NT=seqs.NT, R=B * T, H=H, HV=HV,
         ),
-        constexprs=dict(K=K, C=C, LEVELS=C.bit_length() - 1, BK=BK, PRECISION=precision(q.dtype)),
+        constexprs=dict(
+            K=K, C=C, BASE=BASE, LEVELS=(C // BASE).bit_length() - 1, BK=BK,
+            PRECISION=precision(q.dtype), GROUPED=HV > H,
+        ),
         num_warps=config["num_warps"],
         num_stages=config["num_stages"],
     )  # fmt: skip

@@ -29,25 +29,6 @@ def store_channels(x, b_x, o_r, o_k, stride, n, K: tl.constexpr):
 
 
 @triton.jit
-def block_factors(b, b_b, o_c, o_k, S, stride, n, K: tl.constexpr):
-    """2^(b_i - b_m) for the rows in the second half of each block of S, 2^(b_m - b_j) for those in the first.
-
-    m is the second half's first row; both exponents are at most 0. Past the n rows, and where m is, 0.
-    """
-    o_m = (o_c & -S) + S // 2
-    b_m = load_channels(b, o_m, o_k, stride, n, K)
-    b_e = tl.where((o_c >= o_m)[:, None], b_b - b_m, b_m - b_b)
-    return tl.exp2(tl.where((tl.maximum(o_c, o_m) < n)[:, None], b_e, float("-inf")))
-
-
-@triton.jit
-def block_mask(o_i, o_j, S):
-    """Pairs (i, j) with i in the second and j in the first half of one block of S rows."""
-    o_x = o_i ^ o_j
-    return (o_i > o_j) & (o_x >= S // 2) & (o_x < S)
-
-
-@triton.jit
 def half_pairs(o_i, o_j, S):
     """Pairs of one row in the first and one in the second half of one block of S rows."""
     o_x = o_i ^ o_j

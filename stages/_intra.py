@@ -8,7 +8,7 @@ from ._channel_decay import chunk_major, last_rows, pair_gradients, pairs
 from ._contract import F32, Launch, Port, ceil_div
 from ._decay import per_key_head, per_value_head, unchunked, zero_chunked
 from ._sum_parts import sum_parts
-from ._tiles import by_dtype, precision
+from ._tiles import by_dtype, padded, precision
 
 
 def intra(q, k, beta, b, *, C, scale):
@@ -92,9 +92,7 @@ BASE = 8
 
 
 def intra_configs(axes, device):
-    shared = {"BK_F32": 16, "num_stages": 1}
-    tiles = [(16, 8), (32, 8)] if axes["C"] == 128 else [(32, 4), (64, 4), (32, 8), (16, 4)]
-    return [shared | {"BK": BK, "num_warps": warps} for BK, warps in tiles]
+    return channel_tiles(*([(32, 8), (32, 16)] if axes["C"] == 128 else [(32, 8), (64, 8)]))
 
 
 def channel_tiles(*tiles):
@@ -114,7 +112,8 @@ def intra_launch(q, k, beta, b, A_qk, A_kk, qg, kg, kb, b_end, *, C, scale, seqs
             cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table, T=T, NT=seqs.NT, H=H, HV=HV,
         ),
         constexprs=dict(
-            K=K, C=C, LEVELS=C.bit_length() - 1, BK=by_dtype(config, "BK", q.dtype, K), PRECISION=precision(q.dtype)
+            K=K, C=C, BASE=BASE, LEVELS=(C // BASE).bit_length() - 1,
+            BK=by_dtype(config, "BK", q.dtype, K), KP=padded(K), PRECISION=precision(q.dtype),
         ),
         num_warps=config["num_warps"],
         num_stages=config["num_stages"],

@@ -56,6 +56,12 @@ def test_the_scan_without_a_correction(name):
     assert notes(an_op, inputs(an_op, **SIZES)) == ["out: chunk_h_o in place of scan, out"]
 
 
+@pytest.mark.parametrize("name,fuse", [("gla", "chunk_h_o_k"), ("kda", "chunk_delta_o_k")])
+def test_the_scan_under_a_decay_per_channel(name, fuse):
+    an_op = load(name, fuse="chunk_h_o_k,chunk_delta_o_k")
+    assert notes(an_op, inputs(an_op, **SIZES)) == [f"out: {fuse} in place of scan, out"]
+
+
 def backward(an_op, given, **keywords):
     call = an_op.bind(given)
     return call.joint(**{"wanted": call.trainable(), "cotangents": call.wanted, **keywords})

@@ -75,9 +75,10 @@ def test_gradients(name):
 
 @pytest.mark.parametrize("io", [torch.bfloat16, torch.float16, torch.float32], ids=str)
 @pytest.mark.parametrize("workload", ["B1_T8192_H96_D128", "B4_T2048_H16_D128", "B8_T2048_H32_D256"])
-@pytest.mark.parametrize("name", ["gated_delta", "delta_rule", "qwen3_next_gdn", "simple_gla", "retention"])
+@pytest.mark.parametrize("name", "gated_delta delta_rule qwen3_next_gdn simple_gla retention gla kda".split())
 def test_fused(name, workload, io):
-    kernel = load(name, backend="triton", mode="chunk", fuse="delta_prescan,chunk_delta_o,chunk_h_o")
+    fuse = "delta_prescan,chunk_delta_o,chunk_h_o,chunk_h_o_k,chunk_delta_o_k"
+    kernel = load(name, backend="triton", mode="chunk", fuse=fuse)
     with room(op_bytes(kernel.whole, sizes_for(kernel, **WORKLOADS[workload]), io)):
         check(kernel, inputs(kernel, io, device="cuda", **WORKLOADS[workload]))
 

@@ -22,9 +22,9 @@ def test_plain(name):
 
 
 @pytest.mark.parametrize("seqlens", [None, (17, 0, 1)], ids=["plain", "packed"])
-@pytest.mark.parametrize("name", ["gated_delta", "delta_rule", "simple_gla"])
+@pytest.mark.parametrize("name", ["gated_delta", "delta_rule", "simple_gla", "gla", "kda_core"])
 def test_fused(name, seqlens):
-    fuse = "delta_prescan,chunk_delta_o,chunk_h_o"
+    fuse = "delta_prescan,chunk_delta_o,chunk_h_o,chunk_h_o_k,chunk_delta_o_k"
     kernel = load(name, backend="interpret", mode="chunk", fuse=fuse).with_axes({"C": 16})
     given = inputs(kernel, seqlens=seqlens, B=1, T=18, H=1, HV=2, K=24, V=40)
     assert kernel.bind(given, None, seqlens).forward_plan().notes

@@ -1,0 +1,45 @@
+"""The scan under a decay per channel that emits its output, with or without the delta correction."""
+
+from . import chunk_o_k
+from ._channel_scan import channel_scan
+from ._contract import Launch, ceil_div
+from ._tiles import by_dtype, precision
+
+
+def channel_scan_o(qg, A, kg, w, u, b_end, initial_state, *, C):
+    """qg, kg, w [B, T, HV, K], A [B, T, HV, C], u [B, T, HV, V], b_end [B, NT, HV, K], initial_state [B, HV, K, V]."""
+    found = channel_scan(kg, w, u, b_end, initial_state, C=C)
+    return {
+        "o": chunk_o_k.reference(qg, A, found["v_new"], found["h"], C=C)["o"],
+        "final_state": found["final_state"],
+    }
+
+
+def channel_scan_o_configs(axes, device):
+    """A state tile [K, BV], the output and a chunk's rows share the registers: for long K or C, tiles are narrower."""
+    wide = 8 if axes["C"] == 128 else 4
+    shared = {"BK": 64, "BK_F32": 32, "BV_F32": 16, "num_stages_F32": 1, "num_warps_F32": wide}
+    if axes["K"] > 128 or axes["C"] == 128:
+        tiles = [(32, 8, 1), (64, 8, 1)]
+    else:
+        tiles = [(64, 4, 2), (64, 4, 1), (32, 4, 2)]
+    return [{**shared, "BV": BV, "num_warps": warps, "num_stages": stages} for BV, warps, stages in tiles]
+
+
+def channel_scan_o_launch(qg, A, kg, w, u, b_end, initial_state, o, final_state, *, C, seqs, config):
+    """The scan's one launch. Without w the values pass uncorrected."""
+    from ..kernels.chunk_delta_o_k import chunk_delta_o_k_kernel
+
+    (_, T, HV, K), V = kg.shape, u.shape[-1]
+    BV = by_dtype(config, "BV", kg.dtype, V)
+    return Launch(
+        chunk_delta_o_k_kernel,
+        grid=(seqs.N * HV * ceil_div(V, BV),),
+        args=dict(
+            qg=qg, A=A, kg=kg, w=w, u=u, b_end=b_end, initial_state=initial_state, o=o, final_state=final_state,
+            cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets, T=T, NT=seqs.NT, HV=HV,
+        ),
+        constexprs=dict(K=K, V=V, C=C, BK=by_dtype(config, "BK", kg.dtype, K), BV=BV, PRECISION=precision(kg.dtype)),
+        num_warps=by_dtype(config, "num_warps", kg.dtype),
+        num_stages=by_dtype(config, "num_stages", kg.dtype),
+    )  # fmt: skip

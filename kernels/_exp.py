@@ -11,11 +11,3 @@ def exp_exact(x):
     y = x * 1.4426950408889634
     lost = tl.fma(x, 1.4426950408889634, -y) + x * 1.925963033500e-8
     return tl.exp2(y) * (1.0 + lost * 0.6931471805599453)
-
-
-@triton.jit
-def ratio(x, y):
-    """x / y to float32's last digits, for y and x / y well inside float32's range; div_rn scales and branches."""
-    r = 1.0 / y
-    q = x * r
-    return tl.fma(tl.fma(-q, y, x), r, q)

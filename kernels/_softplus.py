@@ -3,19 +3,14 @@
 import triton
 import triton.language as tl
 
-from ._exp import exp_exact, ratio
+from ._exp import exp_exact
 
 
 @triton.jit
 def softplus(x):
-    """log(1 + exp(x))."""
-    return softplus_of(x, exp_exact(-tl.abs(x)))
-
-
-@triton.jit
-def softplus_of(x, e):
-    """max(x, 0) + log1p(e), e = exp(-|x|) in 0..1; log1p(e) = 2 atanh(e / (2 + e)) as a series."""
-    s = ratio(e, 2.0 + e)
+    """log(1 + exp(x)) = max(x, 0) + log1p(e), e = exp(-|x|) in 0..1; log1p(e) = 2 atanh(e / (2 + e)) as a series."""
+    e = exp_exact(-tl.abs(x))
+    s = tl.div_rn(e, 2.0 + e)
     z = s * s
     series = 1.0 / 11 + z * (1.0 / 13 + z * (1.0 / 15))
     series = 1.0 / 5 + z * (1.0 / 7 + z * (1.0 / 9 + z * series))

@@ -3,32 +3,19 @@
 import triton
 import triton.language as tl
 
-from ._exp import exp_exact, ratio
-from ._softplus import softplus_of
+from ._exp import exp_exact
+from ._softplus import softplus
 
 
 @triton.jit
 def log_decay(x, A_log):
-    """(-exp(A_log + log softplus(x)), softplus(x), exp(-|x|), whether the exponent is stopped at 88); a nan stays one.
-
-    Below -15, where softplus(x) is exp(x), by the exponent A_log + x, and the second and third say nothing. Else as a
-    product with exp(A_log), in two halves, since either factor may be out of range where the product is not.
-    """
-    MOST: tl.constexpr = 1.6516362549940018e38
-    m_low = x < -15.0
-    exponent = A_log + x
-    e = exp_exact(tl.where(m_low, tl.where(exponent > 88.0, 88.0, exponent), -tl.abs(x)))
-    b_sp = softplus_of(x, e)
-    b_half = exp_exact(0.5 * tl.where(A_log > 170.0, 170.0, A_log))
-    b_y = tl.where(m_low, e, b_half * b_sp * b_half)
-    m_stop = tl.where(m_low, exponent > 88.0, b_y > MOST)
-    return -tl.where(m_stop, MOST, b_y), b_sp, e, m_stop
-
-
-@triton.jit
-def softplus_slope(x, b_sp, e):
-    """sigmoid(x) / softplus(x), the derivative of log softplus(x), from what log_decay gives."""
-    return tl.where(x < -15.0, 1.0, ratio(tl.where(x >= 0, 1.0, e), (1.0 + e) * b_sp))
+    """(-exp(A_log + log softplus(x)), softplus(x), whether the exponent is stopped at 88); a nan stays one."""
+    b_sp = softplus(x)
+    # the logarithm is not taken from b_sp below -15; the floor only keeps log(0) out of it
+    b_sp = tl.where(b_sp < 1e-30, 1e-30, b_sp)
+    exponent = A_log + tl.where(x < -15.0, x, tl.log(b_sp))
+    m_stop = exponent > 88.0
+    return -exp_exact(tl.where(m_stop, 88.0, exponent)), b_sp, m_stop
 
 
 @triton.jit(do_not_specialize=["rows", "HV"])
@@ -43,7 +30,7 @@ def decay_gate_kernel(a, A_log, dt_bias, g, rows, HV, BT: tl.constexpr, BH: tl.c
     p = o_t[:, None] * HV + o_h[None, :]
     b_A = tl.load(A_log + o_h, mask=m_h, other=0.0)[None, :]
     b_x = tl.load(a + p, mask=m, other=0.0).to(tl.float32) + tl.load(dt_bias + o_h, mask=m_h, other=0.0)[None, :]
-    b_g, _, _, _ = log_decay(b_x, b_A)
+    b_g, _, _ = log_decay(b_x, b_A)
     tl.store(g + p, b_g, mask=m)
 
 
@@ -74,9 +61,11 @@ def decay_gate_vjp_kernel(
         m = (o_t < end)[:, None] & m_h[None, :]
         p = o_t[:, None] * HV + o_h[None, :]
         b_x = tl.load(a + p, mask=m, other=0.0).to(tl.float32) + b_bias
-        b_g, b_sp, e, m_stop = log_decay(b_x, b_A)
+        b_g, b_sp, m_stop = log_decay(b_x, b_A)
         b_d = tl.where(m_stop, 0.0, b_g * tl.load(d_g + p, mask=m, other=0.0).to(tl.float32))
-        b_dx = b_d * softplus_slope(b_x, b_sp, e)
+        e = exp_exact(-tl.abs(b_x))
+        b_sigmoid = tl.div_rn(tl.where(b_x >= 0, 1.0, e), 1.0 + e)
+        b_dx = b_d * tl.where(b_x < -15.0, 1.0, tl.div_rn(b_sigmoid, b_sp))
         if d_a is not None:
             tl.store(d_a + p, b_dx, mask=m)
         b_dA += b_d

@@ -3,8 +3,8 @@
 import triton
 import triton.language as tl
 
-from ._exp import exp_exact, ratio
-from .decay_gate import log_decay, softplus_slope
+from ._exp import exp_exact
+from .decay_gate import log_decay
 
 
 @triton.jit
@@ -14,7 +14,7 @@ def bounded_sigmoid(x, A_log):
     b_z = b_slope * x
     b_z = tl.where(b_z > 100.0, 100.0, tl.where(b_z < -100.0, -100.0, b_z))
     e = exp_exact(-tl.abs(b_z))
-    b_up, b_down = ratio(1.0, 1.0 + e), ratio(e, 1.0 + e)
+    b_up, b_down = tl.div_rn(1.0, 1.0 + e), tl.div_rn(e, 1.0 + e)
     return b_z, tl.where(b_z >= 0, b_up, b_down), tl.where(b_z >= 0, b_down, b_up), b_slope
 
 
@@ -34,7 +34,7 @@ def kda_gate_kernel(
     b_A = tl.load(A_log + o_n // K, mask=m_n, other=0.0)[None, :]
     b_x = tl.load(a + p, mask=m, other=0.0).to(tl.float32) + tl.load(dt_bias + o_n, mask=m_n, other=0.0)[None, :]
     if bound is None:
-        b_g, _, _, _ = log_decay(b_x, b_A)
+        b_g, _, _ = log_decay(b_x, b_A)
     else:
         _, b_s, _, _ = bounded_sigmoid(b_x, b_A)
         b_g = bound * b_s
@@ -71,9 +71,11 @@ def kda_gate_vjp_kernel(
         b_x = tl.load(a + p, mask=m, other=0.0).to(tl.float32) + b_bias
         b_dg = tl.load(d_g + p, mask=m, other=0.0).to(tl.float32)
         if bound is None:
-            b_g, b_sp, e, m_stop = log_decay(b_x, b_A)
+            b_g, b_sp, m_stop = log_decay(b_x, b_A)
             b_d = tl.where(m_stop, 0.0, b_g * b_dg)
-            b_dx = b_d * softplus_slope(b_x, b_sp, e)
+            e = exp_exact(-tl.abs(b_x))
+            b_sigmoid = tl.div_rn(tl.where(b_x >= 0, 1.0, e), 1.0 + e)
+            b_dx = b_d * tl.where(b_x < -15.0, 1.0, tl.div_rn(b_sigmoid, b_sp))
         else:
             b_z, b_s, b_other, b_slope = bounded_sigmoid(b_x, b_A)
             b_dz = tl.where(tl.abs(b_z) == 100.0, 0.0, bound * b_s * b_other * b_dg)

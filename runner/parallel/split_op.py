@@ -30,7 +30,7 @@ class SplitOp:
     def split(self, key, make) -> Graph:
         return self.graphs.get(key, lambda: split_graph(make(), self.op.stages, self.ranks, self.reach, self.rows))
 
-    def fused(self, graph: Graph, sizes, device) -> Graph:
+    def fused(self, graph: Graph, sizes, device, io=None) -> Graph:
         """Itself: what is cut between its stages runs them one by one."""
         return graph
 

@@ -42,18 +42,17 @@ def pieces(axes):
 
 
 def piece_limits(axes, device):
+    """None, or why a scan is not cut at these sizes."""
     found = pieces(axes)
-    if found < FEWEST_PIECES:
-        return f"T = {axes['T']} and HV = {axes['HV']} make {found} pieces: three passes pay from {FEWEST_PIECES} on"
-    return state_limits(axes, device)
+    few = f"T = {axes['T']} and HV = {axes['HV']} make {found} pieces: three passes pay from {FEWEST_PIECES} on"
+    return state_limits(axes, device) or (few if found < FEWEST_PIECES else None)
 
 
 def one_piece_limits(axes, device):
     """None, or why a scan that goes in one piece leaves these sizes to those that are cut."""
     found = pieces(axes)
-    if found >= FEWEST_PIECES:
-        return f"T = {axes['T']} and HV = {axes['HV']}: the plain scan goes in {found} pieces"
-    return state_limits(axes, device)
+    many = f"T = {axes['T']} and HV = {axes['HV']}: the plain scan goes in {found} pieces"
+    return state_limits(axes, device) or (many if found >= FEWEST_PIECES else None)
 
 
 def in_pieces(configs):

@@ -14,11 +14,10 @@ import torch
 from ._contract import F32, Contract, Launcher, Port
 from ._decay import chunk_log_decay, per_value_head
 from ._pieces import SCRATCH as PIECES
-from ._pieces import chain, cut, in_pieces, piece_limits, whole
+from ._pieces import chain, cut, in_pieces, one_piece_limits, piece_limits, whole
 from ._scan import scan_configs, state_scan
 from ._scan_vjp import SCRATCH, reverse_scan, scan_vjp, scan_vjp_configs, scan_vjp_launches
 from ._segment import map_launch
-from ._tiles import state_limits
 
 CONTRACT = Contract(
     inputs={
@@ -113,10 +112,10 @@ def pieces_vjp_launch(
 
 
 LAUNCHERS = [
+    Launcher("triton", launch, scan_configs, one_piece_limits),
     Launcher("triton pieces", pieces_launch, in_pieces(scan_configs), piece_limits, PIECES),
-    Launcher("triton", launch, scan_configs, state_limits),
 ]
 VJP_LAUNCHERS = [
+    Launcher("triton", vjp_launch, scan_vjp_configs, one_piece_limits, SCRATCH),
     Launcher("triton pieces", pieces_vjp_launch, in_pieces(scan_vjp_configs), piece_limits, {**SCRATCH, **PIECES}),
-    Launcher("triton", vjp_launch, scan_vjp_configs, state_limits, SCRATCH),
 ]

@@ -235,12 +235,19 @@ def choose(node: Node, axes, backend: str, device: torch.device) -> tuple[Launch
     if not node.stage.launchers:
         return None, f"{node.stage.name} has no kernel: its reference runs in PyTorch"
     tried = offers(node, axes, device_class(device))
-    refusals = [f"{launcher.name} refused: {reason}" for launcher, reason in tried if reason is not None]
-    if len(refusals) < len(tried):
-        return tried[-1][0], "; ".join(refusals)
-    message = f"{node.id} ({node.stage.name}) has no kernel for these sizes: {'; '.join(refusals)}"
+    if tried[-1][1] is None:
+        return tried[-1][0], refusals(tried[:-1])
+    message = f"{node.id} ({node.stage.name}) has no kernel for these sizes: {refusals(tried)}"
     help = "--backend reference (backend='reference') runs any size in PyTorch"
     raise ChunkwiseError(Diagnostic(codes.SIZE, message, node.mark, help=help))
+
+
+def refusals(tried: list[tuple[Launcher, str | None]]) -> str:
+    """Who refused, by reason."""
+    names: dict[str, list[str]] = {}
+    for launcher, reason in tried:
+        names.setdefault(reason, []).append(launcher.name)
+    return "; ".join(f"{', '.join(who)} refused: {reason}" for reason, who in names.items())
 
 
 def offers(node: Node, axes: Mapping[str, int], device: str) -> list[tuple[Launcher, str | None]]:

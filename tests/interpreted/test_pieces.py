@@ -25,8 +25,8 @@ def in_pieces(op, count):
     stage = op.stages["chunk_delta_h"]
 
     def forced(launchers):
-        first = launchers[0]
-        return (replace(first, when=always, configs=lambda *at: [c | {"PIECES": count} for c in first.configs(*at)]),)
+        cut = launchers[-1]
+        return (replace(cut, when=always, configs=lambda *at: [c | {"PIECES": count} for c in cut.configs(*at)]),)
 
     stage = replace(stage, launchers=forced(stage.launchers), vjp_launchers=forced(stage.vjp_launchers))
     return Op(op.spec, {**op.stages, "chunk_delta_h": stage}, op.backend)

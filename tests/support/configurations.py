@@ -52,7 +52,7 @@ def jobs(name: str, device: str) -> list[Job]:
     for io, KC in ((torch.bfloat16, BF16), (torch.float32, F32)):
         for K, C in KC:
             for backward in (False, True):
-                for place, launcher in reversed(list(enumerate(launchers(stage, backward)))):
+                for place, launcher in enumerate(launchers(stage, backward)):
                     axes = taken(launcher, K, C, device)
                     if axes is None:
                         continue

@@ -11,6 +11,7 @@ import chunkwise.runner
 from chunkwise.runner.benching import peers
 from chunkwise.runner.benching.case import Case, input_set
 from chunkwise.runner.benching.peers import _softmax, fla, flashqla
+from chunkwise.runner.benching.peers._compiled import always_compiled
 from chunkwise.runner.benching.peers._linear import linear_forward
 from chunkwise.runner.benching.whole_op import ours, run_once
 from chunkwise.runner.graphs.sizes import complete
@@ -114,3 +115,17 @@ def test_eager_is_the_op_without_us():
     found = run_once(peers.find_peer("eager", case).forward, given)
     for each, x in run_once(ours(case), given).items():
         torch.testing.assert_close(found[each], x, rtol=1e-3, atol=1e-4)
+
+
+def test_a_compiled_peer_is_compiled_for_every_shape():
+    """PyTorch gives up after eight, in silence; the time would be that of something else."""
+    compiled = []
+
+    def backend(graph, given):
+        compiled.append([x.shape for x in given if isinstance(x, torch.Tensor)])
+        return graph.forward
+
+    twice = always_compiled(lambda x: 2 * x, backend)
+    for size in (*range(2, 14), 5):
+        assert twice(torch.ones(size)).tolist() == [2.0] * size
+    assert len(compiled) == 12

@@ -8,6 +8,7 @@ import torch
 
 from ..case import Case, InputSet
 from . import Inapplicable, Peer, pick
+from ._compiled import always_compiled
 from ._softmax import SERVED, TENSORS, Asked, is_causal, softmax_forward
 
 
@@ -17,7 +18,7 @@ def peer(case: Case) -> Peer:
         raise Inapplicable("FlexAttention is compiled for a GPU")
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
-    compiled = torch.compile(flex_attention, dynamic=False)
+    compiled = always_compiled(flex_attention)
 
     @cache
     def mask(queries: int, keys: int):
@@ -42,7 +43,7 @@ def compared(case: Case) -> Peer:
     from torch.nn.attention.flex_attention import flex_attention
 
     gpu = case.device.type == "cuda"
-    function = torch.compile(flex_attention, dynamic=False) if gpu else flex_attention
+    function = always_compiled(flex_attention) if gpu else flex_attention
     how = "compiled" if gpu else "not compiled"
     return Peer(f"flex {how}, torch {torch.__version__}", f"flex_attention, {how}", told(function))
 

@@ -40,5 +40,5 @@ def test_absent_altogether(tmp_path, name):
 
 @pytest.mark.parametrize("name,C", [(name, C) for name in KERNELS for C in chunk_lengths(name)])
 def test_chunk_lengths(tmp_path, name, C):
-    heads = dict(H=1, HV=1 if C == 128 and name == "chunk_delta_grads" else 2)  # which refuses keys shared in such chunks
+    heads = dict(H=1, HV=1 if C == 128 and name == "chunk_delta_grads" else 2)  # no keys shared there
     verified(tmp_path, name, (), (C + 3, 1), PACKED | dict(T=C + 6) | heads, C)

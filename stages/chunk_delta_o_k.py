@@ -1,5 +1,6 @@
-"""Scan over chunks under the delta rule and a decay per channel that emits the output: chunk_delta_h_k and chunk_o_k in
-one kernel.
+"""Scan over chunks under the delta rule and a decay per channel that emits the output, in one kernel.
+
+chunk_delta_h_k and chunk_o_k at once:
 
     v_new = u - w S                               the chunk's values, corrected by the entering state S
     o     = qg S + A v_new

@@ -19,11 +19,8 @@ def channel_scan_o_configs(axes, device):
     """A state tile [K, BV], the output and a chunk's rows share the registers: for long K or C, tiles are narrower."""
     wide = 8 if axes["C"] == 128 else 4
     shared = {"BK": 64, "BK_F32": 32, "BV_F32": 16, "num_stages_F32": 1, "num_warps_F32": wide}
-    if axes["K"] > 128 or axes["C"] == 128:
-        tiles = [(32, 8, 1), (64, 8, 1)]
-    else:
-        tiles = [(64, 4, 2), (64, 4, 1), (32, 4, 2)]
-    return [{**shared, "BV": BV, "num_warps": warps, "num_stages": stages} for BV, warps, stages in tiles]
+    BV, warps, stages = (32, 8, 1) if axes["K"] > 128 or axes["C"] == 128 else (64, 4, 2)
+    return [{**shared, "BV": BV, "num_warps": warps, "num_stages": stages}]
 
 
 def channel_scan_o_launch(qg, A, kg, w, u, b_end, initial_state, o, final_state, *, C, seqs, config):

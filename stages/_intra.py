@@ -92,12 +92,7 @@ BASE = 8
 
 
 def intra_configs(axes, device):
-    return channel_tiles(*([(32, 8), (32, 16)] if axes["C"] == 128 else [(32, 8), (64, 8)]))
-
-
-def channel_tiles(*tiles):
-    """(channels, warps) as configurations."""
-    return [{"BK": BK, "BK_F32": 16, "num_warps": warps, "num_stages": 1} for BK, warps in tiles]
+    return [{"BK": 32, "BK_F32": 16, "num_warps": 8, "num_stages": 1}]
 
 
 def intra_launch(q, k, beta, b, A_qk, A_kk, qg, kg, kb, b_end, *, C, scale, seqs, config):
@@ -124,8 +119,7 @@ SCRATCH = {"dbeta_parts": Port("NK B T HV", F32, doc="d_beta by tile of K")}
 
 
 def intra_vjp_configs(axes, device):
-    tiles = [(32, 8), (32, 16)] if axes["C"] == 128 else [(32, 8), (64, 8)]
-    return [{**config, "NK": ceil_div(axes["K"], 16)} for config in channel_tiles(*tiles)]
+    return [{**config, "NK": ceil_div(axes["K"], 16)} for config in intra_configs(axes, device)]
 
 
 def intra_vjp_launches(

@@ -1,5 +1,7 @@
 """Gradients whose terms cancel: what their rounding is measured against, and what is found all the same."""
 
+from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,9 @@ import torch
 from support.ops import check, inputs, op
 
 from chunkwise.runner import load
+from chunkwise.runner.calling.function import Op
 from chunkwise.runner.verification.cancellation import DRAWS, RandomSigns
+from chunkwise.runner.verification.verify import verify
 
 VARIANTS = Path(__file__).parents[1] / "examples" / "variants"
 
@@ -64,3 +68,18 @@ def test_a_gate_is_as_wrong_as_what_comes_into_it(T, seed):
     """One head: d_A_log, d_dt_bias and d_b go through gates, of contributions that cancel to a tenth."""
     kernel = op("qwen3_next_gdn")
     check(kernel, inputs(kernel, torch.float16, seed=seed, B=1, T=T, H=1, HV=1, K=32, V=32), backward=True)
+
+
+def test_a_wrong_gate_is_found_where_its_contributions_cancel():
+    """One per cent, in the case whose cap is widest."""
+    kernel = op("qwen3_next_gdn")
+    right = kernel.stages["decay_gate"]
+
+    @wraps(right.vjp)
+    def off(*given, **named):
+        return {name: 1.01 * x if name == "A_log" else x for name, x in right.vjp(*given, **named).items()}
+
+    wrong = Op(kernel.spec, {**kernel.stages, "decay_gate": replace(right, vjp=off)}, kernel.backend)
+    given = inputs(kernel, torch.float16, seed=4, B=1, T=64, H=1, HV=1, K=32, V=32)
+    bad = {row.value for row in verify(wrong, given, backward=True).rows if row.id == "op" and not row.ok}
+    assert bad == {"d_A_log"}

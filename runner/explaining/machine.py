@@ -47,7 +47,7 @@ def offer(facts: Facts, node: Node, launcher, refusal: str | None) -> str:
 
 
 def fusion(facts: Facts, node: Node) -> list[Line]:
-    """The planner's reason to join a node with others, or not to; without one, every node is a step of its own."""
-    alone = "not fused: no fusion rewrites exist for this pattern, it is a step of its own"
+    """The planner's reason to join a node with others, or not to; without one it is as it is with no --fuse."""
+    alone = "not fused: it is a step of its own unless --fuse names a stage that stands for it"
     text = f"{node.id} ({node.stage.name}) is {facts.fused.get(node.id, alone)}"
     return [Line(text, node.mark, f"fusion of {node.id}")]

@@ -21,7 +21,7 @@ from ..loading.variants import until, with_axes, with_given
 from ..planning.least_recent import LeastRecent
 from ..planning.plan import resolve_backend
 from ..planning.sequences import read_packing
-from ..rewriting.fusion import NONE, check_fuse, fused_graph, fusions
+from ..rewriting.fusion import AUTO, NONE, check_fuse, fused_graph, fusions
 from ..rewriting.gradient_pattern import gradient_uses
 from ..rewriting.recurrent import check_mode, goes_by_token, no_recurrent_form, recurrent_graph
 from ..stage_files.stage_library import find_stages
@@ -46,7 +46,7 @@ def load(
     stages: Sequence[str | Path] = (),
     memory_budget: int | None = None,
     mode: str = "auto",
-    fuse: str = NONE,
+    fuse: str = AUTO,
 ) -> "Op":
     """The op that a pipeline file describes.
 
@@ -56,8 +56,8 @@ def load(
     have no numbers, any budget means that everything is rebuilt. Sizes of axes that the file fixes: ``op.with_axes``.
     mode: what a call without gradients runs: auto (one kernel, token by token, for sequences of at most 16 tokens, else
     the chunked form), chunk or recurrent; compiled code, where lengths have no numbers, runs the chunked form unless
-    mode is recurrent. fuse: NAME,...: stages that may stand for several others in one kernel; auto: those that
-    were timed faster on this class of device; none. Code under torch.compile runs the plain ones.
+    mode is recurrent. fuse: auto: stages that stand for several others in one kernel where that was timed
+    faster on this class of device; NAME,...: these; none. Code under torch.compile runs the plain ones.
     Raises ChunkwiseError, with every error of the file.
     """
     if torch.compiler.is_dynamo_compiling():
@@ -74,7 +74,7 @@ class Op:
 
     def __init__(
         self, spec, stages, backend: str = "auto", memory_budget: int | None = None, mode: str = "auto",
-        fuse: str = NONE,
+        fuse: str = AUTO,
     ):  # fmt: skip
         self.spec, self.stages, self.backend, self.memory_budget = spec, stages, backend, memory_budget
         self.mode, self.fuse = mode, fuse

@@ -23,7 +23,7 @@ from ..reporting.outcome import Outcome, Progress, document_text
 from ..reporting.report_run import RunReport, document, run_lines, run_table
 from ..reporting.timing import Timings, time_call
 from ..reporting.write_file import write_file
-from ..rewriting.fusion import NONE
+from ..rewriting.fusion import AUTO, NONE
 from ..verification.generate import make_inputs
 from ..verification.result import Verification
 from ..verification.small_case import small_case
@@ -61,7 +61,7 @@ def run_ranks(args) -> Outcome:
 def cut_op(args):
     """The op of the command line, if it can be cut at all."""
     for option in ("inputs", "probe", "until", "fuse", "proton"):
-        if getattr(args, option) not in (None, False, NONE):
+        if getattr(args, option) not in (None, False, AUTO, NONE):
             message = f"--{option} is not there with --context-parallel: {WHY[option]}"
             raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="leave it out, or run one process"))
     if args.mode == "recurrent":

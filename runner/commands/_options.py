@@ -43,8 +43,8 @@ def sizes_and_machine(parser) -> None:
 
 
 def fusion_option(parser) -> None:
-    help = "stages that may stand for several others in one kernel; auto: those timed faster on this device"
-    parser.add_argument("--fuse", default="none", metavar="none|auto|NAME,...", help=help)
+    help = "stages that may stand for several others in one kernel; auto: those timed faster on this device; none: as in the file"
+    parser.add_argument("--fuse", default="auto", metavar="none|auto|NAME,...", help=help)
 
 
 def backward_options(parser, help: str) -> None:

@@ -34,10 +34,10 @@ LITTLE = dict(B=1, H=1, HV=2, K=24, V=16)
 
 
 @cache
-def op(name: str, C: int | None = None, backend: str = "reference", mode: str = "chunk"):
+def op(name: str, C: int | None = None, backend: str = "reference", mode: str = "chunk", fuse: str = "auto"):
     """In the chunked form, however short the sequences, unless another mode is named. C: the length of a chunk, for the
     pipelines that have chunks."""
-    found = load(name, backend=backend, mode=mode)
+    found = load(name, backend=backend, mode=mode, fuse=fuse)
     return found.with_axes({"C": C}) if C and "C" in found.spec.axes else found
 
 

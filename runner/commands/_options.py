@@ -43,7 +43,7 @@ def sizes_and_machine(parser) -> None:
 
 
 def fusion_option(parser) -> None:
-    help = "stages that may stand for several others in one kernel; auto: those timed faster on this device; none: as in the file"
+    help = "stages that may stand for several others in one kernel; auto: those timed faster here; none: as written"
     parser.add_argument("--fuse", default="auto", metavar="none|auto|NAME,...", help=help)
 
 

@@ -69,4 +69,4 @@ def on_hopper(launch):
     from ..kernels.chunk_delta_o_sm90 import chunk_delta_o_sm90_kernel
 
     sizes = {name: launch.constexprs[name] for name in ("K", "V", "C", "BV")}
-    return replace(launch, kernel=chunk_delta_o_sm90_kernel, constexprs={**sizes, "W": launch.num_warps})
+    return replace(launch, kernel=chunk_delta_o_sm90_kernel, constexprs=sizes)

@@ -36,20 +36,37 @@ def publish(filled):
 
 
 @gluon.jit
-def row_offsets(C: gl.constexpr, D: gl.constexpr, stride, n):
+def row_offsets(C: gl.constexpr, D: gl.constexpr, stride, n, N: gl.constexpr = 8):
     """Offsets of a tile of n rows, ``stride`` apart, 16 bytes a thread; past them the last row's again."""
-    L: gl.constexpr = gl.BlockedLayout([1, 8], [256 // D, D // 8], [4, 1], [1, 0])
+    L: gl.constexpr = gl.BlockedLayout([1, N], [32 * N // D, D // N], [4, 1], [1, 0])
     o_r = gl.minimum(gl.arange(0, C, gl.SliceLayout(1, L)), n - 1)
     return o_r[:, None] * stride + gl.arange(0, D, gl.SliceLayout(0, L))[None, :]
 
 
 @gluon.jit
 def lower_bits(C: gl.constexpr, n):
-    """All bits of what is not above the diagonal of a tile, of which n rows are there and then the last one again."""
-    L: gl.constexpr = gl.BlockedLayout([1, 8], [256 // C, C // 8], [4, 1], [1, 0])
-    o_i = gl.minimum(gl.arange(0, C, gl.SliceLayout(1, L)), n - 1)
-    o_j = gl.arange(0, C, gl.SliceLayout(0, L))
-    return gl.where(o_i[:, None] >= o_j[None, :], -1, 0).to(gl.int16)
+    """Of a tile's numbers, two to a word, all bits of those not above the diagonal; n rows are there, past them the
+    last one again."""
+    L: gl.constexpr = gl.BlockedLayout([1, 4], [256 // C, C // 8], [4, 1], [1, 0])
+    o_i = gl.minimum(gl.arange(0, C, gl.SliceLayout(1, L)), n - 1)[:, None]
+    o_j = 2 * gl.arange(0, C // 2, gl.SliceLayout(0, L))[None, :]
+    return gl.where(o_i > o_j, -1, gl.where(o_i == o_j, 0xFFFF, 0))
+
+
+@gluon.jit
+def load_rates(g, beta, Ai, o_r, o_Ai, n, there, HV, L: gl.constexpr):
+    """A chunk's g, that of its last row, beta and Ai, all on their way; 0 without, or where there is no such chunk."""
+    b_g = gl.zeros_like(o_r).to(gl.float32)
+    b_gl = 0.0
+    if g is not None:
+        b_g = gl.load(g + o_r * HV, mask=there, other=0.0)
+        b_gl = gl.load(g + (n - 1) * HV, mask=there, other=0.0)
+    b_beta = b_g
+    b_Ai = o_Ai
+    if Ai is not None:
+        b_beta = gl.load(beta + o_r * HV, mask=there, other=0.0)
+        b_Ai = gl.load(Ai + o_Ai, mask=there, other=0)
+    return b_g, b_gl, b_beta, b_Ai
 
 
 @gluon.jit
@@ -75,38 +92,32 @@ def bring(
     o_r = gl.arange(0, C, L)
     o_k = row_offsets(C, K, H * K, C)
     o_v = row_offsets(C, BV, HV * V, C)
-    o_Ai = row_offsets(C, C, HV * C, C)
+    o_Ai = row_offsets(C, C // 2, HV * C // 2, C, 4)
     lower = lower_bits(C, C)
     q += row_k * K
     k += row_k * K
     v += row * V
     if Ai is not None:
-        Ai += row * C
+        Ai = (Ai + row * C).to(gl.pointer_type(gl.int32), bitcast=True)
         beta += row
     if g is not None:
         g += row
     slot = 0
     phase = 1
+    n = gl.minimum(length, C)
+    if n < C:
+        o_r = gl.minimum(o_c, n - 1)
+        o_k = row_offsets(C, K, H * K, n)
+        o_v = row_offsets(C, BV, HV * V, n)
+        o_Ai = row_offsets(C, C // 2, HV * C // 2, n, 4)
+        lower = lower_bits(C, n)
+    b_g, b_gl, b_beta, b_Ai = load_rates(g, beta, Ai, o_r, o_Ai, n, NT > 0, HV, L)
     for i_t in range(NT):
-        n = gl.minimum(length - i_t * C, C)
-        if n < C:
-            o_r = gl.minimum(o_c, n - 1)
-            o_k = row_offsets(C, K, H * K, n)
-            o_v = row_offsets(C, BV, HV * V, n)
-            o_Ai = row_offsets(C, C, HV * C, n)
-            lower = lower_bits(C, n)
-        b_g = gl.zeros([C], gl.float32, L)
-        b_gl = 0.0
-        if g is not None:
-            b_g = gl.load(g + o_r * HV)
-            b_gl = gl.load(g + (n - 1) * HV)
-            g += C * HV
-        if Ai is not None:
-            b_beta = gl.load(beta + o_r * HV)
-            b_Ai = gl.load(Ai + o_Ai)
-            beta += C * HV
-            Ai += C * HV * C
         mbarrier.wait(emptied.index(slot), phase)
+        async_copy.async_copy_global_to_shared(s_k.index(slot), k + o_k)
+        async_copy.async_copy_global_to_shared(s_q.index(slot), q + o_k)
+        async_copy.async_copy_global_to_shared(s_v.index(slot), v + o_v)
+        async_copy.mbarrier_arrive(filled.index(slot), increment_count=False)
         b_g += slope * (o_r + 1)
         b_gam = gl.exp2(b_g)
         # buffers of their own: between two writes to one and the same the compiler puts a barrier
@@ -114,21 +125,28 @@ def bring(
         s_r[1].index(slot).store(b_gam)
         s_r[2].index(slot).store(gl.exp2(gl.where(o_c < n, b_gl + slope * n - b_g, float("-inf"))))
         if Ai is not None:
-            b_beta = b_beta.to(gl.float32)
-            s_r[3].index(slot).store(b_beta)
-            s_r[4].index(slot).store(-b_beta * b_gam)
-            # two numbers at a time: as a choice between each and 0 it takes four times the instructions
-            b_Ai = gl.inline_asm_elementwise("and.b32 $0, $1, $2;", "=r,r,r", [b_Ai, lower], b_Ai.dtype, True, 2)
-            s_Ai.index(slot).store(b_Ai)
+            b_b = b_beta.to(gl.float32)
+            s_r[3].index(slot).store(b_b)
+            s_r[4].index(slot).store(-b_b * b_gam)
+            s_Ai.index(slot).store(b_Ai & lower)
         publish(filled.index(slot))
-        async_copy.async_copy_global_to_shared(s_k.index(slot), k + o_k)
-        async_copy.async_copy_global_to_shared(s_q.index(slot), q + o_k)
-        async_copy.async_copy_global_to_shared(s_v.index(slot), v + o_v)
-        async_copy.mbarrier_arrive(filled.index(slot), increment_count=False)
         k += C * H * K
         q += C * H * K
         v += C * HV * V
         slot, phase = next_slot(slot, phase)
+        n = gl.minimum(length - (i_t + 1) * C, C)
+        if n < C:
+            o_r = gl.minimum(o_c, n - 1)
+            o_k = row_offsets(C, K, H * K, n)
+            o_v = row_offsets(C, BV, HV * V, n)
+            o_Ai = row_offsets(C, C // 2, HV * C // 2, n, 4)
+            lower = lower_bits(C, n)
+        if g is not None:
+            g += C * HV
+        if Ai is not None:
+            beta += C * HV
+            Ai += C * HV * C // 2
+        b_g, b_gl, b_beta, b_Ai = load_rates(g, beta, Ai, o_r, o_Ai, n, i_t + 1 < NT, HV, L)
 
 
 @gluon.jit
@@ -150,6 +168,9 @@ def carry(
     if initial_state is not None:
         b_s = gl.load((initial_state + o_k * V)[None, :] + o_v[:, None])
     zeros = gl.zeros([BV, C], gl.float32, M_vc)
+    inverse = s_Ai
+    if len(s_r) > 3:
+        inverse = s_Ai._reinterpret(IO, [SLOTS, C, C], gl.NVMMASharedLayout(128, 16, 2))
     slot = 0
     phase = 0
     before = 0
@@ -175,7 +196,7 @@ def carry(
             # one instruction a number once the product is there
             b_x = gl.fma(warpgroup_mma_wait(0, [held]), b_rate, b_x)
             b_a = gl.convert_layout(b_x.to(IO), by_k)
-            new = warpgroup_mma(b_a, s_Ai.index(slot).permute((1, 0)), zeros, use_acc=False, is_async=True)
+            new = warpgroup_mma(b_a, inverse.index(slot).permute((1, 0)), zeros, use_acc=False, is_async=True)
         b_left = s_r[2].index(slot).load(columns)
         b_s *= s_r[1].index(slot).slice(C - 1, 1).load(gl.SliceLayout(1, M_ck))[:, None]
         if len(s_r) > 3:
@@ -207,36 +228,49 @@ def emit(
     L: gl.constexpr = gl.BlockedLayout([1, 8], [256 // BV, BV // 8], [4, 1], [1, 0])
     o_r = gl.arange(0, C, gl.SliceLayout(1, L))
     o_o = row_offsets(C, BV, HV * V, C)
+    zeros = gl.zeros([C, C], gl.float32, M_cc)
     slot = 0
     phase = 0
-    for i_t in range(NT):
-        turn = i_t % 2
+    b_p = gl.zeros([C, C], IO, by_c)
+    if NT > 0:
         mbarrier.wait(filled.index(slot), phase)
         fence_async_shared()
-        c_q = s_q.index(slot)
         c_k = s_k.index(slot).permute((1, 0))
-        p = warpgroup_mma(c_q, c_k, gl.zeros([C, C], gl.float32, M_cc), use_acc=False, is_async=True)
+        p = warpgroup_mma(s_q.index(slot), c_k, zeros, use_acc=False, is_async=True)
         b_E = pair_decay(s_r[0].index(slot), M_cc) * scale
+        b_p = gl.convert_layout((warpgroup_mma_wait(0, [p]) * b_E).to(IO), by_c)
+    for i_t in range(NT):
+        turn = i_t % 2
         b_rate = s_r[1].index(slot).load(gl.SliceLayout(1, M_cv)) * scale
         mbarrier.wait(S_filled.index(turn), (i_t // 2) & 1)
         c_s = s_S.index(turn).permute((1, 0))
-        held = warpgroup_mma(c_q, c_s, gl.zeros([C, BV], gl.float32, M_cv), use_acc=False, is_async=True)
-        b_p = gl.convert_layout((warpgroup_mma_wait(1, [p]) * b_E).to(IO), by_c)
+        zeros_o = gl.zeros([C, BV], gl.float32, M_cv)
+        held = warpgroup_mma(s_q.index(slot), c_s, zeros_o, use_acc=False, is_async=True)
         b_o = warpgroup_mma_wait(0, [held]) * b_rate[:, None]
         if len(s_r) > 3:
             mbarrier.wait(u_filled.index(turn), (i_t // 2) & 1)
             c_u = s_u.index(turn).permute((1, 0))
         else:
             c_u = s_v.index(slot)
-        b_o = warpgroup_mma_wait(0, [warpgroup_mma(b_p, c_u, b_o, is_async=True)])
+        out = warpgroup_mma(b_p, c_u, b_o, is_async=True)
+        # scores of the next chunk; after the last one once more, for nobody
+        before = slot
+        if i_t + 1 < NT:
+            slot, phase = next_slot(slot, phase)
+        mbarrier.wait(filled.index(slot), phase)
+        fence_async_shared()
+        c_k = s_k.index(slot).permute((1, 0))
+        p = warpgroup_mma(s_q.index(slot), c_k, zeros, use_acc=False, is_async=True)
+        b_E = pair_decay(s_r[0].index(slot), M_cc) * scale
+        b_o = warpgroup_mma_wait(1, [out])
         # on its way to rows
         s_o.store(b_o.to(IO))
         barrier()
         mbarrier.arrive(read.index(turn), count=1)
-        mbarrier.arrive(emptied.index(slot), count=1)
+        mbarrier.arrive(emptied.index(before), count=1)
         gl.store(o + o_o, s_o.load(L), mask=(o_r < length - i_t * C)[:, None])
+        b_p = gl.convert_layout((warpgroup_mma_wait(0, [p]) * b_E).to(IO), by_c)
         o += C * HV * V
-        slot, phase = next_slot(slot, phase)
 
 
 @gluon.jit
@@ -298,7 +332,7 @@ def chunk_delta_o_sm90_kernel(
     s_Ai = s_v
     s_u = s_v
     if Ai is not None:
-        s_Ai = gl.allocate_shared_memory(IO, [SLOTS, C, C], L)
+        s_Ai = gl.allocate_shared_memory(gl.int32, [SLOTS, C, C // 2], gl.NVMMASharedLayout(128, 32, 2))
         s_u = gl.allocate_shared_memory(IO, [2, BV, C], L)
         s_beta = gl.allocate_shared_memory(gl.float32, [SLOTS, C], L_r)
         s_beta_gam = gl.allocate_shared_memory(gl.float32, [SLOTS, C], L_r)

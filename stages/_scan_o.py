@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ._contract import Launch, ceil_div
-from ._pieces import piece_limits, pieces
+from ._pieces import PROGRAMS, piece_limits, pieces
 from ._tiles import by_dtype, precision, state_limits
 
 
@@ -29,15 +29,19 @@ def delta_o_limits(axes, device):
 
 def scan_o_configs(axes, device):
     """A state tile [K, BV], the pairs of a chunk and its rows share the registers: for long K or C, tiles are narrower.
-    gluon: the kernel for Hopper, for 16 bits."""
+    groups: of four warps in the kernels for Hopper, for 16 bits; 0 is the one for all. Three of them are faster unless
+    one sequence's programs are more than the multiprocessors; what is taken may not follow from the batch, as the bits
+    would."""
     C = axes["C"]
     shared = {
-        "gluon": int(device == "sm_90"), "gluon_F32": 0, "BK": 64, "BK_F32": 32, "BV_F32": 16, "num_stages_F32": 1,
+        "groups": 0, "groups_F32": 0, "BK": 64, "BK_F32": 32, "BV_F32": 16, "num_stages_F32": 1,
         "num_warps_F32": 8 if C == 128 else 4,
     }  # fmt: skip
     if device == "sm_90":
-        tiles = [(64, 4, 1)]
-    elif axes["K"] > 128 or C == 128:
+        hopper = {**shared, "BV": 64, "num_warps": 4, "num_stages": 1}
+        alone = axes["HV"] * ceil_div(axes["V"], hopper["BV"]) <= PROGRAMS
+        return [{**hopper, "groups": groups} for groups in ((3, 1) if alone else (1, 3))]
+    if axes["K"] > 128 or C == 128:
         tiles = [(32, 8, 1), (64, 8, 1)]
     else:
         tiles = [(32, 8, 2), (32, 4, 2)]
@@ -61,12 +65,16 @@ def scan_o(q, k, v, beta, Ai, g, g_gamma, initial_state, o, final_state, scale, 
         num_warps=by_dtype(config, "num_warps", k.dtype),
         num_stages=by_dtype(config, "num_stages", k.dtype),
     )  # fmt: skip
-    return on_hopper(launch) if by_dtype(config, "gluon", k.dtype) else launch
+    groups = by_dtype(config, "groups", k.dtype)
+    return on_hopper(launch, groups) if groups else launch
 
 
-def on_hopper(launch):
-    """The same by the kernel that is written for it."""
+def on_hopper(launch, groups):
+    """The same by a kernel that is written for it."""
+    from ..kernels.chunk_delta_o_groups_sm90 import chunk_delta_o_groups_sm90_kernel
     from ..kernels.chunk_delta_o_sm90 import chunk_delta_o_sm90_kernel
 
     sizes = {name: launch.constexprs[name] for name in ("K", "V", "C", "BV")}
-    return replace(launch, kernel=chunk_delta_o_sm90_kernel, constexprs={**sizes, "W": launch.num_warps})
+    if groups == 1:
+        return replace(launch, kernel=chunk_delta_o_sm90_kernel, constexprs={**sizes, "W": launch.num_warps})
+    return replace(launch, kernel=chunk_delta_o_groups_sm90_kernel, constexprs=sizes)

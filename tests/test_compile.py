@@ -34,9 +34,13 @@ def test_default_configurations(part):
     """A process for each quarter of the stages: most of what one takes is its start."""
     done = compile_check("--json", *STAGES[part::PARTS])
     assert done.stdout, done.stderr
-    rows = json.loads(done.stdout)
-    assert [f"{row['kernel']} sm_{row['arch']}: {row['fault']}" for row in rows if row["fault"]] == []
+    hold(json.loads(done.stdout))
     assert done.returncode == 0, done.stderr
+
+
+def hold(rows):
+    """No fault in any row, and no more spills than tests/spills.yaml allows."""
+    assert [f"{row['kernel']} sm_{row['arch']}: {row['fault']}" for row in rows if row["fault"]] == []
     allowed = yaml.safe_load(SPILLS.read_text())
     spills = {}
     for row in rows:
@@ -51,6 +55,29 @@ def test_default_configurations(part):
         if bytes > allowed[name][arch]
     ]
     assert worse == []
+
+
+MANY_HEADS = """
+import json
+from chunkwise.runner.compiling.compile_cases import SIZES, first_configs
+from chunkwise.runner.compiling.compile_check import check, stages
+
+rows = []
+for stage in (stages()["chunk_delta_o"], stages()["chunk_h_o"]):
+    for case in first_configs(stage, False, 0, *stage.launchers, {**SIZES, "HV": 96}, "plain", "bf16", 90, 1):
+        rows += [row.as_json() for row in check(case)]
+print(json.dumps(rows))
+"""
+
+
+def test_the_kernel_for_hopper_of_many_heads():
+    """At the default sizes these stages take another one."""
+    command = [sys.executable, "-c", MANY_HEADS]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert {row["kernel"] for row in rows} == {"chunk_delta_o_sm90_kernel"} and len(rows) == 2
+    hold(rows)
 
 
 def test_spills_name_only_kernels_that_exist():

@@ -217,6 +217,14 @@ def test_sizes_of_the_kernel_for_hopper(axes, why):
     assert launcher.when(axes, "sm_90") == why and launcher.when(axes, "sm_80") is None
 
 
+@pytest.mark.parametrize("HV, V, groups", [(16, 128, 3), (66, 128, 3), (67, 128, 1), (96, 64, 3)])
+def test_which_kernel_for_hopper(HV, V, groups):
+    """It follows from one sequence's programs, V in tiles of 64, whatever the batch: a sequence keeps its bits."""
+    [launcher] = find_stages()["chunk_h_o"].launchers
+    for B in (1, 100):
+        assert launcher.configs(dict(B=B, HV=HV, K=128, V=V, C=64), "sm_90")[0]["groups"] == groups
+
+
 def test_sizes_that_fused_gradients_refuse():
     an_op = load("gated_delta", fuse=BACKWARD)
     call = an_op.bind(inputs(an_op, **SIZES))

@@ -53,7 +53,7 @@ def pair_decay_transposed(s_gj, s_gi, M: gl.constexpr):
 def chunk_delta_reverse_sm90_kernel(
     q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, scale, cu_seqlens, chunk_offsets, T, NT, H, HV,
     K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, D: gl.constexpr, W: gl.constexpr,
-    ORDER: gl.constexpr = 0, OWN: gl.constexpr = 0,
+    ORDER: gl.constexpr = 0, OWN: gl.constexpr = 0, PV: gl.constexpr = 0,
 ):  # fmt: skip
     """d_s = dS leaving each chunk; d_x = Ai^T (scale P^T d_o + (ga k) dS), P = E * q k^T;
     dS <- 2^g_C dS + scale (gam q)^T d_o - (beta gam k)^T d_x.
@@ -128,12 +128,18 @@ def chunk_delta_reverse_sm90_kernel(
         n = gl.minimum(n + back, C)
         b_g, b_gl_next, b_beta = load_rates(beta, g, row - back * HV, n, HV, C, L_r)
 
+    b_ds16 = b_ds.to(IO)
+    if PV == 2:
+        async_copy.wait_group(D - 2)
+        fence_async_shared()
+        p = warpgroup_mma(s_k.index(0), s_q.index(0).permute((1, 0)), gl.zeros([C, C], gl.float32, M_cc), use_acc=False, is_async=True)
     for i in range(n_t):
         i_t = n_t - 1 - i
         slot, slot_ahead = i % D, (i + D - 1) % D
         n = gl.minimum(length - i_t * C, C)
-        async_copy.wait_group(D - 2)
-        fence_async_shared()
+        if PV != 2:
+            async_copy.wait_group(D - 2)
+            fence_async_shared()
         # an earlier chunk; before the first one that one again, for nobody
         ahead = gl.minimum(D - 1, i_t) * C
         n_ahead = gl.minimum(n + ahead, C)
@@ -145,12 +151,17 @@ def chunk_delta_reverse_sm90_kernel(
                 s_q, s_k, s_do, s_Ai, slot_ahead, q, k, d_o, Ai, row - ahead * HV, row_k - ahead * H, n_ahead, H, HV,
                 K, V, W,
             )  # fmt: skip
-        p = warpgroup_mma(c_k, c_q.permute((1, 0)), gl.zeros([C, C], gl.float32, M_cc), use_acc=False, is_async=True)
-        b_ds16 = b_ds.to(IO)
         zeros = gl.zeros([BV, C], gl.float32, M_vc)
-        after = warpgroup_mma(
-            gl.convert_layout(b_ds16, by_k), c_k.permute((1, 0)), zeros, use_acc=False, is_async=True
-        )
+        b_ds16k = gl.convert_layout(b_ds16, by_k)
+        if PV == 0:
+            p = warpgroup_mma(c_k, c_q.permute((1, 0)), gl.zeros([C, C], gl.float32, M_cc), use_acc=False, is_async=True)
+        if PV == 1:
+            b_k = c_k.load(gl.DotOperandLayout(0, M_cc, 2))
+            p = warpgroup_mma(b_k, c_q.permute((1, 0)), gl.zeros([C, C], gl.float32, M_cc), use_acc=False, is_async=True)
+        if PV == 3:
+            p = warpgroup_mma(c_k, c_q.permute((1, 0)), gl.zeros([C, C], gl.float32, M_cc), use_acc=False, is_async=True)
+            p = warpgroup_mma_wait(1, [p])
+        after = warpgroup_mma(b_ds16k, c_k.permute((1, 0)), zeros, use_acc=False, is_async=True)
         if d_s is not None:
             if OWN:
                 c_ds = s_ds
@@ -199,7 +210,15 @@ def chunk_delta_reverse_sm90_kernel(
         # d_o has been read: its place takes d_x on its way to rows
         c_do.permute((1, 0)).store(b_dx.to(IO))
         store_tile(d_x + row * V + i_v, HV * V, c_do, n, W)
-        b_ds = warpgroup_mma_wait(0, [state])
+        if PV == 2:
+            async_copy.wait_group(D - 2)
+            fence_async_shared()
+            slot = (i + 1) % D
+            p = warpgroup_mma(s_k.index(slot), s_q.index(slot).permute((1, 0)), gl.zeros([C, C], gl.float32, M_cc), use_acc=False, is_async=True)
+            b_ds = warpgroup_mma_wait(1, [state])
+        else:
+            b_ds = warpgroup_mma_wait(0, [state])
+        b_ds16 = b_ds.to(IO)
         row, row_k, row_s = row - C * HV, row_k - C * H, row_s - HV
 
     async_copy.wait_group(0)

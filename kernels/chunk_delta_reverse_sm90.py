@@ -109,9 +109,7 @@ def chunk_delta_reverse_sm90_kernel(
     if d_final_state is not None:
         b_ds = gl.load(d_final_state + p_s)
     d_o += i_v
-    b_g = gl.zeros([C], gl.float32, L_r)
-    b_beta = gl.zeros([C], beta.dtype.element_ty, L_r)
-    b_gl, b_gl_next = 0.0, 0.0
+    b_gl = 0.0
     # rows of the chunk at work: the last one first
     row = (bos + (n_t - 1) * C) * HV + i_h
     row_k = (bos + (n_t - 1) * C) * H + i_h // (HV // H)
@@ -124,9 +122,6 @@ def chunk_delta_reverse_sm90_kernel(
         n = length - (n_t - 1) * C
         b_g, b_gl, b_beta = load_rates(beta, g, row, n, HV, C, L_r)
         store_rates(s_r, b_g, b_gl, b_beta, scale, n, C, L_r)
-        back = gl.minimum(1, n_t - 1) * C
-        n = gl.minimum(n + back, C)
-        b_g, b_gl_next, b_beta = load_rates(beta, g, row - back * HV, n, HV, C, L_r)
 
     b_ds16 = b_ds.to(IO)
     if PV == 2:
@@ -143,6 +138,9 @@ def chunk_delta_reverse_sm90_kernel(
         # an earlier chunk; before the first one that one again, for nobody
         ahead = gl.minimum(D - 1, i_t) * C
         n_ahead = gl.minimum(n + ahead, C)
+        back = gl.minimum(i_t, 1) * C
+        n_next = gl.minimum(n + back, C)
+        b_g, b_gl_next, b_beta = load_rates(beta, g, row - back * HV, n_next, HV, C, L_r)
         c_q = s_q.index(slot)
         c_k = s_k.index(slot)
         c_do = s_do.index(slot)
@@ -195,10 +193,6 @@ def chunk_delta_reverse_sm90_kernel(
         if ORDER == 2 and OWN:
             if d_s is not None:
                 store_tile(d_s + row_s * (K * V) + i_v, V, c_ds, None, W)
-        store_rates(s_r, b_g, b_gl_next, b_beta, scale, gl.minimum(n + gl.minimum(i_t, 1) * C, C), C, L_r)
-        b_gl = b_gl_next
-        back = gl.minimum(i_t, 2) * C
-        b_g, b_gl_next, b_beta = load_rates(beta, g, row - back * HV, gl.minimum(n + back, C), HV, C, L_r)
         b_dx = warpgroup_mma_wait(1, [dx])
         b_dx16 = gl.convert_layout((b_dx * b_held[None, :]).to(IO), by_c)
         state = warpgroup_mma(b_dx16, c_k, state, is_async=True)
@@ -210,6 +204,8 @@ def chunk_delta_reverse_sm90_kernel(
         # d_o has been read: its place takes d_x on its way to rows
         c_do.permute((1, 0)).store(b_dx.to(IO))
         store_tile(d_x + row * V + i_v, HV * V, c_do, n, W)
+        store_rates(s_r, b_g, b_gl_next, b_beta, scale, n_next, C, L_r)
+        b_gl = b_gl_next
         if PV == 2:
             async_copy.wait_group(D - 2)
             fence_async_shared()

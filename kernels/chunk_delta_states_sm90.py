@@ -101,9 +101,7 @@ def chunk_delta_states_sm90_kernel(
     if initial_state is not None:
         b_s = gl.load(initial_state + p_s)
     v += i_v
-    b_g = gl.zeros([C], gl.float32, L_r)
-    b_beta = gl.zeros([C], beta.dtype.element_ty, L_r)
-    b_gl, b_gl_next = 0.0, 0.0
+    b_gl = 0.0
     if n_t > 0:
         for i in gl.static_range(D - 1):
             i_t = gl.minimum(i, n_t - 1)
@@ -112,9 +110,6 @@ def chunk_delta_states_sm90_kernel(
         n = gl.minimum(length, C)
         b_g, b_gl, b_beta = load_rates(beta, g, row, n, HV, C, L_r)
         store_rates(s_r, b_g, b_gl, b_beta, n, C, L_r)
-        i_next = gl.minimum(1, n_t - 1)
-        n = gl.minimum(length - i_next * C, C)
-        b_g, b_gl_next, b_beta = load_rates(beta, g, row + i_next * C * HV, n, HV, C, L_r)
 
     for i_t in range(n_t):
         slot = i_t % D
@@ -126,6 +121,7 @@ def chunk_delta_states_sm90_kernel(
         n_ahead = gl.minimum(length - i_ahead * C, C)
         i_next = gl.minimum(i_t + 1, n_t - 1)
         n_next = gl.minimum(length - i_next * C, C)
+        b_g, b_gl_next, b_beta = load_rates(beta, g, row + (i_next - i_t) * C * HV, n_next, HV, C, L_r)
         if ORDER == 3:
             copy_chunk(
                 s_k, s_v, s_Ai, (i_t + D - 1) % D, k, v, Ai, row + (i_ahead - i_t) * C * HV, row_k + (i_ahead - i_t) * C * H,
@@ -160,11 +156,6 @@ def chunk_delta_states_sm90_kernel(
         b_s *= gl.exp2(b_gl)
         if h is not None and ORDER != 0:
             store_tile(h + row_h * (K * V) + i_v, V, s_h, None, W)
-        store_rates(s_r, b_g, b_gl_next, b_beta, n_next, C, L_r)
-        b_gl = b_gl_next
-        i_load = gl.minimum(i_t + 2, n_t - 1)
-        n_load = gl.minimum(length - i_load * C, C)
-        b_g, b_gl_next, b_beta = load_rates(beta, g, row + (i_load - i_t) * C * HV, n_load, HV, C, L_r)
         if PIN:
             b_new, b_s = warpgroup_mma_wait(0, [new, b_s])
         else:
@@ -180,6 +171,8 @@ def chunk_delta_states_sm90_kernel(
             # the values have been read: their place takes the new ones on their way to rows
             c_v.permute((1, 0)).store(b_new.to(IO))
             store_tile(v_new + row * V + i_v, HV * V, c_v, n, W)
+        store_rates(s_r, b_g, b_gl_next, b_beta, n_next, C, L_r)
+        b_gl = b_gl_next
         b_s = warpgroup_mma_wait(0, [state])
         row, row_k, row_h = row + C * HV, row_k + C * H, row_h + HV
 

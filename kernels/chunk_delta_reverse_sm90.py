@@ -193,6 +193,11 @@ def chunk_delta_reverse_sm90_kernel(
         if ORDER == 2 and OWN:
             if d_s is not None:
                 store_tile(d_s + row_s * (K * V) + i_v, V, c_ds, None, W)
+        if ORDER == 4:
+            copy_chunk(
+                s_q, s_k, s_do, s_Ai, slot_ahead, q, k, d_o, Ai, row - ahead * HV, row_k - ahead * H, n_ahead, H, HV,
+                K, V, W,
+            )  # fmt: skip
         b_dx = warpgroup_mma_wait(1, [dx])
         b_dx16 = gl.convert_layout((b_dx * b_held[None, :]).to(IO), by_c)
         state = warpgroup_mma(b_dx16, c_k, state, is_async=True)

@@ -156,6 +156,11 @@ def chunk_delta_states_sm90_kernel(
         b_s *= gl.exp2(b_gl)
         if h is not None and ORDER != 0:
             store_tile(h + row_h * (K * V) + i_v, V, s_h, None, W)
+        if ORDER == 4:
+            copy_chunk(
+                s_k, s_v, s_Ai, (i_t + D - 1) % D, k, v, Ai, row + (i_ahead - i_t) * C * HV, row_k + (i_ahead - i_t) * C * H,
+                n_ahead, H, HV, K, V, W,
+            )  # fmt: skip
         if PIN:
             b_new, b_s = warpgroup_mma_wait(0, [new, b_s])
         else:

@@ -53,7 +53,7 @@ def pair_decay_transposed(s_gj, s_gi, M: gl.constexpr):
 def chunk_delta_reverse_sm90_kernel(
     q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, scale, cu_seqlens, chunk_offsets, T, NT, H, HV,
     K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, D: gl.constexpr, W: gl.constexpr,
-    ORDER: gl.constexpr = 0, OWN: gl.constexpr = 0, PV: gl.constexpr = 0,
+    ORDER: gl.constexpr = 0, OWN: gl.constexpr = 0, PV: gl.constexpr = 0, FENCE: gl.constexpr = 0,
 ):  # fmt: skip
     """d_s = dS leaving each chunk; d_x = Ai^T (scale P^T d_o + (ga k) dS), P = E * q k^T;
     dS <- 2^g_C dS + scale (gam q)^T d_o - (beta gam k)^T d_x.
@@ -126,7 +126,8 @@ def chunk_delta_reverse_sm90_kernel(
     b_ds16 = b_ds.to(IO)
     if PV == 2:
         async_copy.wait_group(D - 2)
-        fence_async_shared()
+        if FENCE:
+            fence_async_shared()
         p = warpgroup_mma(s_k.index(0), s_q.index(0).permute((1, 0)), gl.zeros([C, C], gl.float32, M_cc), use_acc=False, is_async=True)
     for i in range(n_t):
         i_t = n_t - 1 - i
@@ -134,7 +135,8 @@ def chunk_delta_reverse_sm90_kernel(
         n = gl.minimum(length - i_t * C, C)
         if PV != 2:
             async_copy.wait_group(D - 2)
-            fence_async_shared()
+            if FENCE:
+                fence_async_shared()
         # an earlier chunk; before the first one that one again, for nobody
         ahead = gl.minimum(D - 1, i_t) * C
         n_ahead = gl.minimum(n + ahead, C)
@@ -167,7 +169,7 @@ def chunk_delta_reverse_sm90_kernel(
                 # the queries that are copied next find their place free until then
                 c_ds = s_q.index(slot_ahead)._reinterpret(IO, [K, BV], S)
             c_ds.permute((1, 0)).store(b_ds16)
-            if ORDER != 2 or not OWN:
+            if ORDER != 5:
                 store_tile(d_s + row_s * (K * V) + i_v, V, c_ds, None, W)
         if ORDER == 0:
             copy_chunk(
@@ -190,10 +192,10 @@ def chunk_delta_reverse_sm90_kernel(
         dx = warpgroup_mma(b_x16, s_Ai.index(slot), zeros, use_acc=False, is_async=True)
         b_ds *= gl.exp2(b_gl)
         state = warpgroup_mma(b_do16, c_q, b_ds, is_async=True)
-        if ORDER == 2 and OWN:
+        if ORDER == 5:
             if d_s is not None:
                 store_tile(d_s + row_s * (K * V) + i_v, V, c_ds, None, W)
-        if ORDER == 4:
+        if ORDER == 4 or ORDER == 5:
             copy_chunk(
                 s_q, s_k, s_do, s_Ai, slot_ahead, q, k, d_o, Ai, row - ahead * HV, row_k - ahead * H, n_ahead, H, HV,
                 K, V, W,
@@ -213,7 +215,8 @@ def chunk_delta_reverse_sm90_kernel(
         b_gl = b_gl_next
         if PV == 2:
             async_copy.wait_group(D - 2)
-            fence_async_shared()
+            if FENCE:
+                fence_async_shared()
             slot = (i + 1) % D
             p = warpgroup_mma(s_k.index(slot), s_q.index(slot).permute((1, 0)), gl.zeros([C, C], gl.float32, M_cc), use_acc=False, is_async=True)
             b_ds = warpgroup_mma_wait(1, [state])

@@ -48,7 +48,7 @@ def store_rates(s_r, b_g, b_gl, b_beta, n, C: gl.constexpr, L: gl.constexpr):
 def chunk_delta_states_sm90_kernel(
     k, v, beta, Ai, g, initial_state, h, v_new, final_state, cu_seqlens, chunk_offsets, T, NT, H, HV,
     K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, D: gl.constexpr, W: gl.constexpr,
-    ORDER: gl.constexpr = 0, PIN: gl.constexpr = 0,
+    ORDER: gl.constexpr = 0, PIN: gl.constexpr = 0, FENCE: gl.constexpr = 0,
 ):  # fmt: skip
     """h = the state entering each chunk, v_new = Ai beta (v - 2^g k S), S <- 2^g_C S + (ga k)^T v_new.
 
@@ -115,7 +115,8 @@ def chunk_delta_states_sm90_kernel(
         slot = i_t % D
         n = gl.minimum(length - i_t * C, C)
         async_copy.wait_group(D - 2)
-        fence_async_shared()
+        if FENCE:
+            fence_async_shared()
         # a later chunk; after the last one that one again, for nobody
         i_ahead = gl.minimum(i_t + D - 1, n_t - 1)
         n_ahead = gl.minimum(length - i_ahead * C, C)

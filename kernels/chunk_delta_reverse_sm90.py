@@ -110,6 +110,7 @@ def chunk_delta_reverse_sm90_kernel(
         b_ds = gl.load(d_final_state + p_s)
     d_o += i_v
     b_gl = 0.0
+    n_left = 0
     # rows of the chunk at work: the last one first
     row = (bos + (n_t - 1) * C) * HV + i_h
     row_k = (bos + (n_t - 1) * C) * H + i_h // (HV // H)
@@ -169,7 +170,7 @@ def chunk_delta_reverse_sm90_kernel(
                 # the queries that are copied next find their place free until then
                 c_ds = s_q.index(slot_ahead)._reinterpret(IO, [K, BV], S)
             c_ds.permute((1, 0)).store(b_ds16)
-            if ORDER != 5:
+            if ORDER < 5:
                 store_tile(d_s + row_s * (K * V) + i_v, V, c_ds, None, W)
         if ORDER == 0:
             copy_chunk(
@@ -192,10 +193,13 @@ def chunk_delta_reverse_sm90_kernel(
         dx = warpgroup_mma(b_x16, s_Ai.index(slot), zeros, use_acc=False, is_async=True)
         b_ds *= gl.exp2(b_gl)
         state = warpgroup_mma(b_do16, c_q, b_ds, is_async=True)
-        if ORDER == 5:
+        if ORDER == 6:
+            # d_x of the chunk before, whose slot is copied to next
+            store_tile(d_x + (row + C * HV) * V + i_v, HV * V, s_do.index((i + D - 1) % D), n_left, W)
+        if ORDER >= 5:
             if d_s is not None:
                 store_tile(d_s + row_s * (K * V) + i_v, V, c_ds, None, W)
-        if ORDER == 4 or ORDER == 5:
+        if ORDER >= 4:
             copy_chunk(
                 s_q, s_k, s_do, s_Ai, slot_ahead, q, k, d_o, Ai, row - ahead * HV, row_k - ahead * H, n_ahead, H, HV,
                 K, V, W,
@@ -210,7 +214,9 @@ def chunk_delta_reverse_sm90_kernel(
             )  # fmt: skip
         # d_o has been read: its place takes d_x on its way to rows
         c_do.permute((1, 0)).store(b_dx.to(IO))
-        store_tile(d_x + row * V + i_v, HV * V, c_do, n, W)
+        if ORDER < 6:
+            store_tile(d_x + row * V + i_v, HV * V, c_do, n, W)
+        n_left = n
         store_rates(s_r, b_g, b_gl_next, b_beta, scale, n_next, C, L_r)
         b_gl = b_gl_next
         if PV == 2:
@@ -225,6 +231,9 @@ def chunk_delta_reverse_sm90_kernel(
         b_ds16 = b_ds.to(IO)
         row, row_k, row_s = row - C * HV, row_k - C * H, row_s - HV
 
+    if ORDER == 6:
+        if n_t > 0:
+            store_tile(d_x + (row + C * HV) * V + i_v, HV * V, s_do.index((n_t + D - 1) % D), n_left, W)
     async_copy.wait_group(0)
     if d_initial_state is not None:
         gl.store(d_initial_state + p_s, b_ds)

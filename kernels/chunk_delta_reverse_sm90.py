@@ -52,14 +52,13 @@ def pair_decay_transposed(s_gj, s_gi, M: gl.constexpr):
 @gluon.jit(do_not_specialize=["scale", "T", "NT", "H", "HV"])
 def chunk_delta_reverse_sm90_kernel(
     q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, scale, cu_seqlens, chunk_offsets, T, NT, H, HV,
-    K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, D: gl.constexpr, W: gl.constexpr,
-    ORDER: gl.constexpr = 0, OWN: gl.constexpr = 0, PV: gl.constexpr = 0, FENCE: gl.constexpr = 0,
+    K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, STAGES: gl.constexpr, W: gl.constexpr,
 ):  # fmt: skip
     """d_s = dS leaving each chunk; d_x = Ai^T (scale P^T d_o + (ga k) dS), P = E * q k^T;
     dS <- 2^g_C dS + scale (gam q)^T d_o - (beta gam k)^T d_x.
 
-    One program of W warps owns BV value columns of one sequence's head; D chunks are in shared memory. dS and what has
-    V columns is held transposed: what comes out of one product is in the registers, as the next one's left operand.
+    One program of W warps owns BV value columns of one sequence's head; STAGES chunks are in shared memory. dS and what
+    has V columns is held transposed: what comes out of one product is in the registers, as the next one's left operand.
     Rows past a sequence's end repeat its last one; their factors are 0.
     """
     M_ck: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [W, 1], [16, K, 16])
@@ -88,13 +87,11 @@ def chunk_delta_reverse_sm90_kernel(
         i_slot = gl.load(chunk_offsets + i_n).to(gl.int64)
     n_t = (length + C - 1) // C
 
-    s_q = gl.allocate_shared_memory(IO, [D, C, K], S)
-    s_k = gl.allocate_shared_memory(IO, [D, C, K], S)
-    s_do = gl.allocate_shared_memory(IO, [D, C, BV], S)
-    s_Ai = gl.allocate_shared_memory(IO, [D, C, C], S)
+    s_q = gl.allocate_shared_memory(IO, [STAGES, C, K], S)
+    s_k = gl.allocate_shared_memory(IO, [STAGES, C, K], S)
+    s_do = gl.allocate_shared_memory(IO, [STAGES, C, BV], S)
+    s_Ai = gl.allocate_shared_memory(IO, [STAGES, C, C], S)
     s_p = gl.allocate_shared_memory(IO, [C, C], S)
-    if OWN:
-        s_ds = gl.allocate_shared_memory(IO, [K, BV], S)
     s_gj = gl.allocate_shared_memory(gl.float32, [C], R)
     s_gi = gl.allocate_shared_memory(gl.float32, [C], R)
     s_read = gl.allocate_shared_memory(gl.float32, [C], R)
@@ -110,13 +107,12 @@ def chunk_delta_reverse_sm90_kernel(
         b_ds = gl.load(d_final_state + p_s)
     d_o += i_v
     b_gl = 0.0
-    n_left = 0
     # rows of the chunk at work: the last one first
     row = (bos + (n_t - 1) * C) * HV + i_h
     row_k = (bos + (n_t - 1) * C) * H + i_h // (HV // H)
     row_s = (i_slot + n_t - 1) * HV + i_h
     if n_t > 0:
-        for i in gl.static_range(D - 1):
+        for i in gl.static_range(STAGES - 1):
             back = gl.minimum(i, n_t - 1) * C
             n = gl.minimum(length - (n_t - 1) * C + back, C)
             copy_chunk(s_q, s_k, s_do, s_Ai, i, q, k, d_o, Ai, row - back * HV, row_k - back * H, n, H, HV, K, V, W)
@@ -124,59 +120,33 @@ def chunk_delta_reverse_sm90_kernel(
         b_g, b_gl, b_beta = load_rates(beta, g, row, n, HV, C, L_r)
         store_rates(s_r, b_g, b_gl, b_beta, scale, n, C, L_r)
 
-    b_ds16 = b_ds.to(IO)
-    if PV == 2:
-        async_copy.wait_group(D - 2)
-        if FENCE:
-            fence_async_shared()
-        p = warpgroup_mma(s_k.index(0), s_q.index(0).permute((1, 0)), gl.zeros([C, C], gl.float32, M_cc), use_acc=False, is_async=True)
     for i in range(n_t):
         i_t = n_t - 1 - i
-        slot, slot_ahead = i % D, (i + D - 1) % D
+        slot, slot_ahead = i % STAGES, (i + STAGES - 1) % STAGES
         n = gl.minimum(length - i_t * C, C)
-        if PV != 2:
-            async_copy.wait_group(D - 2)
-            if FENCE:
-                fence_async_shared()
-        # an earlier chunk; before the first one that one again, for nobody
-        ahead = gl.minimum(D - 1, i_t) * C
+        async_copy.wait_group(STAGES - 2)
+        fence_async_shared()
+        # an earlier chunk, and the previous one's rates; before the first one that one again, for nobody
+        ahead = gl.minimum(STAGES - 1, i_t) * C
         n_ahead = gl.minimum(n + ahead, C)
-        back = gl.minimum(i_t, 1) * C
-        n_next = gl.minimum(n + back, C)
-        b_g, b_gl_next, b_beta = load_rates(beta, g, row - back * HV, n_next, HV, C, L_r)
+        previous = gl.minimum(i_t, 1) * C
+        n_next = gl.minimum(n + previous, C)
+        b_g, b_gl_next, b_beta = load_rates(beta, g, row - previous * HV, n_next, HV, C, L_r)
         c_q = s_q.index(slot)
         c_k = s_k.index(slot)
         c_do = s_do.index(slot)
-        if ORDER == 1:
-            copy_chunk(
-                s_q, s_k, s_do, s_Ai, slot_ahead, q, k, d_o, Ai, row - ahead * HV, row_k - ahead * H, n_ahead, H, HV,
-                K, V, W,
-            )  # fmt: skip
         zeros = gl.zeros([BV, C], gl.float32, M_vc)
+        b_ds16 = b_ds.to(IO)
         b_ds16k = gl.convert_layout(b_ds16, by_k)
-        if PV == 0:
-            p = warpgroup_mma(c_k, c_q.permute((1, 0)), gl.zeros([C, C], gl.float32, M_cc), use_acc=False, is_async=True)
-        if PV == 1:
-            b_k = c_k.load(gl.DotOperandLayout(0, M_cc, 2))
-            p = warpgroup_mma(b_k, c_q.permute((1, 0)), gl.zeros([C, C], gl.float32, M_cc), use_acc=False, is_async=True)
-        if PV == 3:
-            p = warpgroup_mma(c_k, c_q.permute((1, 0)), gl.zeros([C, C], gl.float32, M_cc), use_acc=False, is_async=True)
-            p = warpgroup_mma_wait(1, [p])
+        p = warpgroup_mma(c_k, c_q.permute((1, 0)), gl.zeros([C, C], gl.float32, M_cc), use_acc=False, is_async=True)
+        # waits for nothing; without it ptxas waits for p before the next product, whose left operand is in registers
+        p = warpgroup_mma_wait(1, [p])
         after = warpgroup_mma(b_ds16k, c_k.permute((1, 0)), zeros, use_acc=False, is_async=True)
         if d_s is not None:
-            if OWN:
-                c_ds = s_ds
-            else:
-                # the queries that are copied next find their place free until then
-                c_ds = s_q.index(slot_ahead)._reinterpret(IO, [K, BV], S)
+            # the queries that are copied ahead find their place free until then
+            c_ds = s_q.index(slot_ahead)._reinterpret(IO, [K, BV], S)
             c_ds.permute((1, 0)).store(b_ds16)
-            if ORDER < 5:
-                store_tile(d_s + row_s * (K * V) + i_v, V, c_ds, None, W)
-        if ORDER == 0:
-            copy_chunk(
-                s_q, s_k, s_do, s_Ai, slot_ahead, q, k, d_o, Ai, row - ahead * HV, row_k - ahead * H, n_ahead, H, HV,
-                K, V, W,
-            )  # fmt: skip
+            store_tile(d_s + row_s * (K * V) + i_v, V, c_ds, None, W)
         b_E = pair_decay_transposed(s_gj, s_gi, M_cc)
         b_p = warpgroup_mma_wait(1, [p])
         s_p.store((b_p * b_E).to(IO))
@@ -188,52 +158,24 @@ def chunk_delta_reverse_sm90_kernel(
         b_do16 = gl.convert_layout(b_do.to(IO), by_c)
         b_after = warpgroup_mma_wait(1, [after]) * b_left[None, :]
         b_own = warpgroup_mma_wait(0, [own])
-        b_x = b_own * scale + b_after
-        b_x16 = gl.convert_layout(b_x.to(IO), by_k)
+        b_x16 = gl.convert_layout((b_own * scale + b_after).to(IO), by_k)
         dx = warpgroup_mma(b_x16, s_Ai.index(slot), zeros, use_acc=False, is_async=True)
         b_ds *= gl.exp2(b_gl)
         state = warpgroup_mma(b_do16, c_q, b_ds, is_async=True)
-        if ORDER == 6:
-            # d_x of the chunk before, whose slot is copied to next
-            store_tile(d_x + (row + C * HV) * V + i_v, HV * V, s_do.index((i + D - 1) % D), n_left, W)
-        if ORDER >= 5:
-            if d_s is not None:
-                store_tile(d_s + row_s * (K * V) + i_v, V, c_ds, None, W)
-        if ORDER >= 4:
-            copy_chunk(
-                s_q, s_k, s_do, s_Ai, slot_ahead, q, k, d_o, Ai, row - ahead * HV, row_k - ahead * H, n_ahead, H, HV,
-                K, V, W,
-            )  # fmt: skip
+        copy_chunk(
+            s_q, s_k, s_do, s_Ai, slot_ahead, q, k, d_o, Ai, row - ahead * HV, row_k - ahead * H, n_ahead, H, HV,
+            K, V, W,
+        )  # fmt: skip
         b_dx = warpgroup_mma_wait(1, [dx])
         b_dx16 = gl.convert_layout((b_dx * b_held[None, :]).to(IO), by_c)
         state = warpgroup_mma(b_dx16, c_k, state, is_async=True)
-        if ORDER == 2:
-            copy_chunk(
-                s_q, s_k, s_do, s_Ai, slot_ahead, q, k, d_o, Ai, row - ahead * HV, row_k - ahead * H, n_ahead, H, HV,
-                K, V, W,
-            )  # fmt: skip
         # d_o has been read: its place takes d_x on its way to rows
         c_do.permute((1, 0)).store(b_dx.to(IO))
-        if ORDER < 6:
-            store_tile(d_x + row * V + i_v, HV * V, c_do, n, W)
-        n_left = n
+        store_tile(d_x + row * V + i_v, HV * V, c_do, n, W)
         store_rates(s_r, b_g, b_gl_next, b_beta, scale, n_next, C, L_r)
-        b_gl = b_gl_next
-        if PV == 2:
-            async_copy.wait_group(D - 2)
-            if FENCE:
-                fence_async_shared()
-            slot = (i + 1) % D
-            p = warpgroup_mma(s_k.index(slot), s_q.index(slot).permute((1, 0)), gl.zeros([C, C], gl.float32, M_cc), use_acc=False, is_async=True)
-            b_ds = warpgroup_mma_wait(1, [state])
-        else:
-            b_ds = warpgroup_mma_wait(0, [state])
-        b_ds16 = b_ds.to(IO)
-        row, row_k, row_s = row - C * HV, row_k - C * H, row_s - HV
+        b_ds = warpgroup_mma_wait(0, [state])
+        row, row_k, row_s, b_gl = row - C * HV, row_k - C * H, row_s - HV, b_gl_next
 
-    if ORDER == 6:
-        if n_t > 0:
-            store_tile(d_x + (row + C * HV) * V + i_v, HV * V, s_do.index((n_t + D - 1) % D), n_left, W)
     async_copy.wait_group(0)
     if d_initial_state is not None:
         gl.store(d_initial_state + p_s, b_ds)

@@ -1,5 +1,5 @@
-"""The delta rule's scan over chunk states for Hopper: the next chunks are on their way while this one is at work, and
-what leaves does so while products run. In Gluon, which leaves both to the kernel."""
+"""The delta rule's scan over chunk states for Hopper: the next chunk is on its way while this one is at work, and what
+leaves does so while products run. In Gluon, which leaves both to the kernel."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -11,7 +11,7 @@ from .chunk_delta_o_sm90 import copy_rows, load_rates
 
 @gluon.jit
 def store_tile(p, stride, s_x, n, W: gl.constexpr):
-    """The first n rows of the shared tile s_x to p, ``stride`` apart, 16 bytes at a time."""
+    """The shared tile s_x, or its first n rows, to p, rows ``stride`` apart, 16 bytes at a time."""
     R: gl.constexpr = s_x.shape[0]
     D: gl.constexpr = s_x.shape[1]
     L: gl.constexpr = gl.BlockedLayout([1, 8], [256 // D, D // 8], [W, 1], [1, 0])
@@ -47,14 +47,13 @@ def store_rates(s_r, b_g, b_gl, b_beta, n, C: gl.constexpr, L: gl.constexpr):
 @gluon.jit(do_not_specialize=["T", "NT", "H", "HV"])
 def chunk_delta_states_sm90_kernel(
     k, v, beta, Ai, g, initial_state, h, v_new, final_state, cu_seqlens, chunk_offsets, T, NT, H, HV,
-    K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, D: gl.constexpr, W: gl.constexpr,
-    ORDER: gl.constexpr = 0, PIN: gl.constexpr = 0, FENCE: gl.constexpr = 0,
+    K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, STAGES: gl.constexpr, W: gl.constexpr,
 ):  # fmt: skip
     """h = the state entering each chunk, v_new = Ai beta (v - 2^g k S), S <- 2^g_C S + (ga k)^T v_new.
 
-    One program of W warps owns BV value columns of one sequence's head; D chunks are in shared memory. State and values
-    are held transposed: what comes out of one product is in the registers, as the next one's left operand. Rows past a
-    sequence's end repeat its last one; what they give is never stored, and enters the state with the factor 0.
+    One program of W warps owns BV value columns of one sequence's head; STAGES chunks are in shared memory. State and
+    values are held transposed: what comes out of one product is in the registers, as the next one's left operand. Rows
+    past a sequence's end repeat its last one; what they give is never stored, and enters the state with the factor 0.
     """
     M_ck: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [W, 1], [16, K, 16])
     M_vc: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [W, 1], [16, C, 16])
@@ -84,15 +83,14 @@ def chunk_delta_states_sm90_kernel(
     row_k = bos * H + i_h // (HV // H)
     row_h = i_slot * HV + i_h
 
-    s_k = gl.allocate_shared_memory(IO, [D, C, K], S)
-    s_v = gl.allocate_shared_memory(IO, [D, C, BV], S)
-    s_Ai = gl.allocate_shared_memory(IO, [D, C, C], S)
+    s_k = gl.allocate_shared_memory(IO, [STAGES, C, K], S)
+    s_v = gl.allocate_shared_memory(IO, [STAGES, C, BV], S)
+    s_Ai = gl.allocate_shared_memory(IO, [STAGES, C, C], S)
     s_h = gl.allocate_shared_memory(IO, [K, BV], S)
-    s_r = (
-        gl.allocate_shared_memory(gl.float32, [C], R),
-        gl.allocate_shared_memory(gl.float32, [C], R),
-        gl.allocate_shared_memory(gl.float32, [C], R),
-    )
+    s_beta = gl.allocate_shared_memory(gl.float32, [C], R)
+    s_beta_gam = gl.allocate_shared_memory(gl.float32, [C], R)
+    s_left = gl.allocate_shared_memory(gl.float32, [C], R)
+    s_r = (s_beta, s_beta_gam, s_left)
 
     o_sv = i_v + gl.arange(0, BV, gl.SliceLayout(1, M_ck))
     o_sk = gl.arange(0, K, gl.SliceLayout(0, M_ck))
@@ -103,7 +101,7 @@ def chunk_delta_states_sm90_kernel(
     v += i_v
     b_gl = 0.0
     if n_t > 0:
-        for i in gl.static_range(D - 1):
+        for i in gl.static_range(STAGES - 1):
             i_t = gl.minimum(i, n_t - 1)
             n = gl.minimum(length - i_t * C, C)
             copy_chunk(s_k, s_v, s_Ai, i, k, v, Ai, row + i_t * C * HV, row_k + i_t * C * H, n, H, HV, K, V, W)
@@ -112,75 +110,46 @@ def chunk_delta_states_sm90_kernel(
         store_rates(s_r, b_g, b_gl, b_beta, n, C, L_r)
 
     for i_t in range(n_t):
-        slot = i_t % D
+        slot, slot_ahead = i_t % STAGES, (i_t + STAGES - 1) % STAGES
         n = gl.minimum(length - i_t * C, C)
-        async_copy.wait_group(D - 2)
-        if FENCE:
-            fence_async_shared()
-        # a later chunk; after the last one that one again, for nobody
-        i_ahead = gl.minimum(i_t + D - 1, n_t - 1)
+        async_copy.wait_group(STAGES - 2)
+        fence_async_shared()
+        # a later chunk, and the next one's rates; after the last one that one again, for nobody
+        i_ahead = gl.minimum(i_t + STAGES - 1, n_t - 1)
         n_ahead = gl.minimum(length - i_ahead * C, C)
         i_next = gl.minimum(i_t + 1, n_t - 1)
         n_next = gl.minimum(length - i_next * C, C)
         b_g, b_gl_next, b_beta = load_rates(beta, g, row + (i_next - i_t) * C * HV, n_next, HV, C, L_r)
-        if ORDER == 3:
-            copy_chunk(
-                s_k, s_v, s_Ai, (i_t + D - 1) % D, k, v, Ai, row + (i_ahead - i_t) * C * HV, row_k + (i_ahead - i_t) * C * H,
-                n_ahead, H, HV, K, V, W,
-            )  # fmt: skip
         c_k = s_k.index(slot)
         c_v = s_v.index(slot)
         b_s16 = b_s.to(IO)
         zeros = gl.zeros([BV, C], gl.float32, M_vc)
-        held = warpgroup_mma(
-            gl.convert_layout(b_s16, by_k), c_k.permute((1, 0)), zeros, use_acc=False, is_async=True
-        )
-        if ORDER < 2:
-            copy_chunk(
-                s_k, s_v, s_Ai, (i_t + D - 1) % D, k, v, Ai, row + (i_ahead - i_t) * C * HV, row_k + (i_ahead - i_t) * C * H,
-                n_ahead, H, HV, K, V, W,
-            )  # fmt: skip
+        held = warpgroup_mma(gl.convert_layout(b_s16, by_k), c_k.permute((1, 0)), zeros, use_acc=False, is_async=True)
+        copy_chunk(
+            s_k, s_v, s_Ai, slot_ahead, k, v, Ai, row + (i_ahead - i_t) * C * HV, row_k + (i_ahead - i_t) * C * H,
+            n_ahead, H, HV, K, V, W,
+        )  # fmt: skip
         if h is not None:
             s_h.permute((1, 0)).store(b_s16)
-        b_v = c_v.permute((1, 0)).load(M_vc).to(gl.float32) * s_r[0].load(columns)[None, :]
-        b_beta_gam = s_r[1].load(columns)
-        b_left = s_r[2].load(columns)
-        if h is not None and ORDER == 0:
+        b_v = c_v.permute((1, 0)).load(M_vc).to(gl.float32) * s_beta.load(columns)[None, :]
+        b_beta_gam = s_beta_gam.load(columns)
+        b_left = s_left.load(columns)
+        if h is not None:
             store_tile(h + row_h * (K * V) + i_v, V, s_h, None, W)
-        if PIN:
-            b_held, b_v = warpgroup_mma_wait(0, [held, b_v])
-        else:
-            b_held = warpgroup_mma_wait(0, [held])
-        b_x = b_v - b_held * b_beta_gam[None, :]
-        b_x16 = gl.convert_layout(b_x.to(IO), by_k)
+        b_held = warpgroup_mma_wait(0, [held])
+        b_x16 = gl.convert_layout((b_v - b_held * b_beta_gam[None, :]).to(IO), by_k)
         new = warpgroup_mma(b_x16, s_Ai.index(slot).permute((1, 0)), zeros, use_acc=False, is_async=True)
         b_s *= gl.exp2(b_gl)
-        if h is not None and ORDER != 0:
-            store_tile(h + row_h * (K * V) + i_v, V, s_h, None, W)
-        if ORDER == 4:
-            copy_chunk(
-                s_k, s_v, s_Ai, (i_t + D - 1) % D, k, v, Ai, row + (i_ahead - i_t) * C * HV, row_k + (i_ahead - i_t) * C * H,
-                n_ahead, H, HV, K, V, W,
-            )  # fmt: skip
-        if PIN:
-            b_new, b_s = warpgroup_mma_wait(0, [new, b_s])
-        else:
-            b_new = warpgroup_mma_wait(0, [new])
+        b_new = warpgroup_mma_wait(0, [new])
         b_end = gl.convert_layout((b_new * b_left[None, :]).to(IO), by_c)
         state = warpgroup_mma(b_end, c_k, b_s, is_async=True)
-        if ORDER == 2:
-            copy_chunk(
-                s_k, s_v, s_Ai, (i_t + D - 1) % D, k, v, Ai, row + (i_ahead - i_t) * C * HV, row_k + (i_ahead - i_t) * C * H,
-                n_ahead, H, HV, K, V, W,
-            )  # fmt: skip
         if v_new is not None:
             # the values have been read: their place takes the new ones on their way to rows
             c_v.permute((1, 0)).store(b_new.to(IO))
             store_tile(v_new + row * V + i_v, HV * V, c_v, n, W)
         store_rates(s_r, b_g, b_gl_next, b_beta, n_next, C, L_r)
-        b_gl = b_gl_next
         b_s = warpgroup_mma_wait(0, [state])
-        row, row_k, row_h = row + C * HV, row_k + C * H, row_h + HV
+        row, row_k, row_h, b_gl = row + C * HV, row_k + C * H, row_h + HV, b_gl_next
 
     async_copy.wait_group(0)
     if final_state is not None:

@@ -12,6 +12,7 @@ import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
 from ._decay import pair_decay, per_value_head
+from ._hopper import hopper_first, on_hopper
 from ._pieces import one_piece_limits
 from ._scan import delta_scan_configs
 from ._tiles import by_dtype, precision
@@ -62,7 +63,7 @@ def reference(q, k, beta, Ai, g, d_o, d_final_state, *, scale, C):
     return {"d_x": torch.cat(inner[::-1], dim=1), "d_s": torch.cat(states[::-1], dim=1), "d_initial_state": dS}
 
 
-def configs(axes, device):
+def plain_configs(axes, device):
     """The scan's tiles; OV tiles the chunk-parallel kernel that comes before it. Past K = 128 only the first: 64
     columns on 8 warps came out wrong in bf16 at K = 256, C = 32 on sm_90 (Triton 3.6)."""
     own = {"OV": 128, "OV_F32": 32, "own_warps": 8 if axes["C"] == 128 else 4, "own_stages": 2, "own_stages_F32": 1}
@@ -71,7 +72,8 @@ def configs(axes, device):
 
 
 def launch(q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, *, scale, C, seqs, config):
-    """Through the chunks' own output, chunk by chunk into d_x; then the scan, which reads each row before it writes."""
+    """Through the chunks' own output, chunk by chunk into d_x; then the scan, which reads each row before it writes.
+    The kernel for Hopper does both at once."""
     from ..kernels.chunk_delta_reverse import chunk_delta_reverse_kernel
     from ..kernels.chunk_o_vjp import chunk_o_vjp_vh_kernel
 
@@ -98,7 +100,12 @@ def launch(q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, *, 
         num_warps=by_dtype(config, "num_warps", k.dtype),
         num_stages=by_dtype(config, "num_stages", k.dtype),
     )  # fmt: skip
+    if by_dtype(config, "gluon", k.dtype):
+        from ..kernels.chunk_delta_reverse_sm90 import chunk_delta_reverse_sm90_kernel
+
+        return [on_hopper(scan, chunk_delta_reverse_sm90_kernel)]
     return [own, scan]
 
 
+configs = hopper_first(plain_configs, BV=64, num_warps=4, num_stages=2)
 LAUNCHERS = [Launcher("triton", launch, configs, one_piece_limits)]

@@ -11,6 +11,7 @@ import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
 from ._decay import per_value_head
+from ._hopper import hopper_first, on_hopper
 from ._pieces import one_piece_limits
 from ._scan import delta_scan_configs
 from ._tiles import by_dtype, precision
@@ -70,19 +71,23 @@ def launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, *, C, seqs, 
 
     (_, T, H, K), (HV, V) = k.shape, v.shape[2:]
     BV = by_dtype(config, "BV", k.dtype, V)
-    return [
-        Launch(
-            chunk_delta_states_kernel,
-            grid=(seqs.N * HV * ceil_div(V, BV),),
-            args=dict(
-                k=k, v=v, beta=beta, Ai=Ai, g=g, initial_state=initial_state, h=h, v_new=v_new, final_state=final_state,
-                cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets, T=T, NT=seqs.NT, H=H, HV=HV,
-            ),
-            constexprs=dict(K=K, V=V, C=C, BK=by_dtype(config, "BK", k.dtype, K), BV=BV, PRECISION=precision(k.dtype)),
-            num_warps=by_dtype(config, "num_warps", k.dtype),
-            num_stages=by_dtype(config, "num_stages", k.dtype),
-        )
-    ]  # fmt: skip
+    scan = Launch(
+        chunk_delta_states_kernel,
+        grid=(seqs.N * HV * ceil_div(V, BV),),
+        args=dict(
+            k=k, v=v, beta=beta, Ai=Ai, g=g, initial_state=initial_state, h=h, v_new=v_new, final_state=final_state,
+            cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets, T=T, NT=seqs.NT, H=H, HV=HV,
+        ),
+        constexprs=dict(K=K, V=V, C=C, BK=by_dtype(config, "BK", k.dtype, K), BV=BV, PRECISION=precision(k.dtype)),
+        num_warps=by_dtype(config, "num_warps", k.dtype),
+        num_stages=by_dtype(config, "num_stages", k.dtype),
+    )  # fmt: skip
+    if by_dtype(config, "gluon", k.dtype):
+        from ..kernels.chunk_delta_states_sm90 import chunk_delta_states_sm90_kernel
+
+        return [on_hopper(scan, chunk_delta_states_sm90_kernel)]
+    return [scan]
 
 
-LAUNCHERS = [Launcher("triton", launch, delta_scan_configs, one_piece_limits)]
+configs = hopper_first(delta_scan_configs, BV=64, num_warps=4, num_stages=2)
+LAUNCHERS = [Launcher("triton", launch, configs, one_piece_limits)]

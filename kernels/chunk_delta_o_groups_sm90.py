@@ -39,7 +39,7 @@ def publish(filled):
 
 @gluon.jit
 def row_offsets(C: gl.constexpr, D: gl.constexpr, stride, n, N: gl.constexpr = 8):
-    """Offsets of a tile of n rows, ``stride`` apart, 16 bytes a thread; past them the last row's again."""
+    """Offsets of a tile of n rows, ``stride`` apart, N numbers (16 bytes) a thread; past them the last row's again."""
     L: gl.constexpr = gl.BlockedLayout([1, N], [32 * N // D, D // N], [4, 1], [1, 0])
     o_r = gl.minimum(gl.arange(0, C, gl.SliceLayout(1, L)), n - 1)
     return o_r[:, None] * stride + gl.arange(0, D, gl.SliceLayout(0, L))[None, :]
@@ -56,7 +56,7 @@ def lower_bits(C: gl.constexpr, n):
 
 
 @gluon.jit
-def load_rates(g, beta, Ai, o_r, o_Ai, n, there, HV, L: gl.constexpr):
+def load_rates(g, beta, Ai, o_r, o_Ai, n, there, HV):
     """A chunk's g, that of its last row, beta and Ai, all on their way; 0 without, or where there is no such chunk."""
     b_g = gl.zeros_like(o_r).to(gl.float32)
     b_gl = 0.0
@@ -114,7 +114,7 @@ def bring(
         o_v = row_offsets(C, BV, HV * V, n)
         o_Ai = row_offsets(C, C // 2, HV * C // 2, n, 4)
         lower = lower_bits(C, n)
-    b_g, b_gl, b_beta, b_Ai = load_rates(g, beta, Ai, o_r, o_Ai, n, NT > 0, HV, L)
+    b_g, b_gl, b_beta, b_Ai = load_rates(g, beta, Ai, o_r, o_Ai, n, NT > 0, HV)
     for i_t in range(NT):
         mbarrier.wait(emptied.index(slot), phase)
         async_copy.async_copy_global_to_shared(s_k.index(slot), k + o_k)
@@ -149,7 +149,7 @@ def bring(
         if Ai is not None:
             beta += C * HV
             Ai += C * HV * C // 2
-        b_g, b_gl, b_beta, b_Ai = load_rates(g, beta, Ai, o_r, o_Ai, n, i_t + 1 < NT, HV, L)
+        b_g, b_gl, b_beta, b_Ai = load_rates(g, beta, Ai, o_r, o_Ai, n, i_t + 1 < NT, HV)
 
 
 @gluon.jit

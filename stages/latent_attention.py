@@ -56,14 +56,15 @@ def limits(axes, device):
 
 
 def configs(axes, device):
-    """HALVES: each program makes half of the columns of 128 heads; of few heads, or of a narrow latent, all of 64."""
+    """gluon: the kernel for Hopper, for 16 bits and the widths that fill what is on chip."""
     rows = ceil_div(axes["Sq"] * axes["HQ"], 64)
-    shared = {"SPLITS": splits(axes["Sk"], rows, KEYS), **float32_tiles((axes["DC"], axes["DR"]))}
+    shared = {"gluon": 0, "gluon_F32": 0, **float32_tiles((axes["DC"], axes["DR"]))}
+    shared["SPLITS"] = splits(axes["Sk"], rows, KEYS)
     if device != "sm_90":
         return [{"BM": 64, "BN": 32, "num_warps": 8, "num_stages": stages, **shared} for stages in (1, 2)]
-    whole = [{"BM": 64, "BN": 64, "num_warps": 8, "num_stages": stages, **shared} for stages in (2, 1)]
-    halves = {"BM": 128, "BN": 32, "num_warps": 8, "num_stages": 2, "HALVES": 2, **shared}
-    return [halves, *whole] if axes["DC"] == 512 and axes["HQ"] > 64 else whole
+    tiles = [{"BM": 64, "BN": 64, "num_warps": 8, "num_stages": stages, **shared} for stages in (2, 1)]
+    on_hopper = {**tiles[1], "gluon": 1, "SPLITS": splits(axes["Sk"], rows)}
+    return [on_hopper, *tiles] if axes["DC"] == 512 and axes["DR"] == 64 else tiles
 
 
 def launch(q, q_rope, c, k_rope, first, end, o, lse, o_parts, lse_parts, *, scale, seqs, config):

@@ -117,6 +117,12 @@ def without_nan(b_x):
 
 
 @triton.jit
+def not_finite(b_x):
+    """Whether any number of the tile is."""
+    return tl.sum(tl.sum(b_x * 0.0, axis=1), axis=0) != 0.0
+
+
+@triton.jit
 def with_sink(b_o, b_l, b_m, b_sink):
     """The running sums and maximum with one more score that has no value; b_sink in powers of two."""
     b_new = tl.maximum(b_m, b_sink)

@@ -8,7 +8,7 @@ With dropout p of dv, and do v^T, are 0 where a weight is dropped, and count kep
 import triton
 import triton.language as tl
 
-from ._attention import in_log2, rows_of, seen_by, seen_from, tile_and_head, without_nan
+from ._attention import in_log2, not_finite, rows_of, seen_by, seen_from, tile_and_head, without_nan
 from ._dropout import head_words, kept, places, query_words
 
 
@@ -179,23 +179,23 @@ def flash_bwd_dkdv_kernel(
 
 @triton.jit
 def weigh_queries(
-    b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n, scale,
-    softcap, threshold, kept_scale, Sk, H, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr,
-    BN: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr, DROPPED: tl.constexpr, WHOLE: tl.constexpr,
-    WITH_DO: tl.constexpr, PRECISION: tl.constexpr,
+    b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n, border,
+    scale, softcap, threshold, kept_scale, Sk, H, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr,
+    BV: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr, DROPPED: tl.constexpr,
+    WHOLE: tl.constexpr, CLEARED: tl.constexpr, WITH_DO: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of keys: dq / scale of the queries."""
     o_i = tl.arange(0, BN)
     o_n = n + o_i
     m_n = o_n < Sk
-    row = n.to(tl.int64) * H
+    row = tl.cast(n, tl.int64) * H
     b_k = rows_of(k + (p_k + row * D), o_i, H * D, m_n, D, BD, WHOLE)
     b_s, b_t = in_log2(tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION), scale, softcap, CAPPED)
     if SLOPED:
         b_s += b_slope * (o_n[None, :] - b_own[:, None]).to(tl.float32)
     b_s -= b_lse[:, None]
-    if not WHOLE:
-        b_keep = (o_n[None, :] >= b_first[:, None]) & (o_n[None, :] < b_end[:, None])
+    if border:
+        b_keep = (o_i[None, :] >= (b_first - n)[:, None]) & (o_i[None, :] < (b_end - n)[:, None])
         b_s = tl.where(b_keep, b_s, float("-inf"))
     b_p = tl.exp2(b_s)
     b_dp = tl.zeros_like(b_p)
@@ -208,10 +208,37 @@ def weigh_queries(
     b_ds = b_p * (b_dp - b_delta[:, None])
     if CAPPED:
         b_ds *= 1.0 - b_t * b_t
-    if not WHOLE:
+    if CLEARED:
         b_k, b_nan = without_nan(b_k)
+        b_keep = (o_n[None, :] >= b_first[:, None]) & (o_n[None, :] < b_end[:, None])
         b_ds = tl.where(b_keep, b_ds + b_nan[None, :], 0.0)
     return tl.dot(b_ds.to(b_k.dtype), b_k, b_dq, input_precision=PRECISION)
+
+
+@triton.jit
+def weigh_all(
+    b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, low, high, whole,
+    whole_stop, scale, softcap, threshold, kept_scale, Sk, H, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr,
+    BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr,
+    DROPPED: tl.constexpr, CLEARED: tl.constexpr, WITH_DO: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The same of all tiles from low to high."""
+    b_dq = tl.zeros([BM, BD], dtype=tl.float32)
+    full = Sk // BN * BN
+    for n in range(low, tl.minimum(high, full), BN):
+        border = (n < whole) | (n >= whole_stop)
+        b_dq = weigh_queries(
+            b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n,
+            border, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, True,
+            CLEARED, WITH_DO, PRECISION,
+        )  # fmt: skip
+    if high > full:
+        b_dq = weigh_queries(
+            b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, full,
+            True, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, False,
+            CLEARED, WITH_DO, PRECISION,
+        )  # fmt: skip
+    return b_dq
 
 
 @triton.jit(
@@ -255,20 +282,17 @@ def flash_bwd_dq_kernel(
         b_batch, b_row, b_start = places(sequence, start, own, i_b, i_b * Sq + o_m, m_m, first_batch)
         w_0, w_1 = head_words(seed_low, seed_high, i_h)
         b_r, b_c = query_words(w_0, w_1, b_batch, b_row)
-    b_dq = tl.zeros([BM, BD], dtype=tl.float32)
-    for at in range(low, high - (whole_stop - whole), BN):
-        n = at + tl.where(at >= whole, whole_stop - whole, 0)
-        b_dq = weigh_queries(
-            b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n,
-            scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, False, WITH_DO,
-            PRECISION,
-        )  # fmt: skip
-    for at in range(0, whole_stop - whole, BN):
-        n = whole + at
-        b_dq = weigh_queries(
-            b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n,
-            scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, True, WITH_DO,
-            PRECISION,
+    b_dq = weigh_all(
+        b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, low, high, whole,
+        whole_stop, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BM, BN, CAPPED, SLOPED, DROPPED,
+        False, WITH_DO, PRECISION,
+    )  # fmt: skip
+    if not_finite(b_dq):
+        # a key of a border tile may have met queries that do not see it
+        b_dq = weigh_all(
+            b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, low, high,
+            whole, whole_stop, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BM, BN, CAPPED, SLOPED,
+            DROPPED, True, WITH_DO, PRECISION,
         )  # fmt: skip
     b_dq *= scale
     tl.store(d_q + p_m[:, None] * D + o_d[None, :], b_dq.to(d_q.dtype.element_ty), mask=m_md)

@@ -90,6 +90,12 @@ def counted(x, p_m, count, limit, Sq):
 
 
 @triton.jit
+def between(o_n, b_first, b_end):
+    """Which keys stand from first on and before end, in one comparison."""
+    return (o_n - b_first).to(tl.uint32) < tl.maximum(b_end - b_first, 0).to(tl.uint32)
+
+
+@triton.jit
 def tanh(x):
     """By exp2, which is 0 or inf where x is large: the quotient is then 1 or -1."""
     return 1.0 - 2.0 / (1.0 + tl.exp2(x * 2.8853900817779268))

@@ -8,7 +8,7 @@ With dropout p of dv, and do v^T, are 0 where a weight is dropped, and count kep
 import triton
 import triton.language as tl
 
-from ._attention import in_log2, not_finite, rows_of, seen_by, seen_from, tile_and_head, without_nan
+from ._attention import between, in_log2, not_finite, rows_of, seen_by, seen_from, tile_and_head, without_nan
 from ._dropout import head_words, kept, places, query_words
 
 
@@ -195,7 +195,7 @@ def weigh_queries(
         b_s += b_slope * (o_n[None, :] - b_own[:, None]).to(tl.float32)
     b_s -= b_lse[:, None]
     if border:
-        b_keep = (o_i[None, :] >= (b_first - n)[:, None]) & (o_i[None, :] < (b_end - n)[:, None])
+        b_keep = between(o_i[None, :], (b_first - n)[:, None], (b_end - n)[:, None])
         b_s = tl.where(b_keep, b_s, float("-inf"))
     b_p = tl.exp2(b_s)
     b_dp = tl.zeros_like(b_p)
@@ -210,7 +210,7 @@ def weigh_queries(
         b_ds *= 1.0 - b_t * b_t
     if CLEARED:
         b_k, b_nan = without_nan(b_k)
-        b_keep = (o_n[None, :] >= b_first[:, None]) & (o_n[None, :] < b_end[:, None])
+        b_keep = between(o_i[None, :], (b_first - n)[:, None], (b_end - n)[:, None])
         b_ds = tl.where(b_keep, b_ds + b_nan[None, :], 0.0)
     return tl.dot(b_ds.to(b_k.dtype), b_k, b_dq, input_precision=PRECISION)
 

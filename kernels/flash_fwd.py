@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from ._attention import in_log2, not_finite, rows_of, seen_by, settled, tile_and_head, with_sink, without_nan
+from ._attention import between, in_log2, not_finite, rows_of, seen_by, settled, tile_and_head, with_sink, without_nan
 from ._dropout import head_words, kept, places, query_words
 
 
@@ -35,7 +35,7 @@ def attend(
         b_v, b_nan = without_nan(b_v)
         b_s += b_nan[None, :]
     if border:
-        b_keep = (o_i[None, :] >= (b_first - n)[:, None]) & (o_i[None, :] < (b_end - n)[:, None])
+        b_keep = between(o_i[None, :], (b_first - n)[:, None], (b_end - n)[:, None])
         b_s = tl.where(b_keep, b_s, float("-inf"))
     # the factor goes into the one multiplication and addition before exp2
     b_new = tl.maximum(b_m, tl.max(b_s, axis=1) * factor)

@@ -116,10 +116,11 @@ def in_log2(b_s, scale, softcap, CAPPED: tl.constexpr):
 
 @triton.jit
 def without_nan(b_x):
-    """(b_x with 0 for rows that hold a number that is not finite, nan for each such row and 0 for the others).
+    """(the rows of b_x with 0 for what is not finite, nan for each row that has such a number and 0 for the others).
     The second, added to what a query keeps of a row, makes that query nan; other queries' weights of 0 meet a 0."""
-    b_nan = tl.sum(b_x.to(tl.float32) * 0.0, axis=1)
-    return tl.where((b_nan == 0.0)[:, None], b_x, 0.0), b_nan
+    b_finite = tl.abs(b_x.to(tl.float32)) < float("inf")
+    b_bad = tl.max(tl.where(b_finite, 0, 1), axis=1)
+    return tl.where(b_finite, b_x, 0.0), tl.where(b_bad > 0, float("nan"), 0.0)
 
 
 @triton.jit

@@ -220,24 +220,42 @@ def weigh_all(
     b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, low, high, whole,
     whole_stop, scale, softcap, threshold, kept_scale, Sk, H, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr,
     BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr,
-    DROPPED: tl.constexpr, CLEARED: tl.constexpr, WITH_DO: tl.constexpr, PRECISION: tl.constexpr,
+    DROPPED: tl.constexpr, ONE_LOOP: tl.constexpr, CLEARED: tl.constexpr, WITH_DO: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The same of all tiles from low to high."""
+    """The same of all tiles from low to high. ONE_LOOP: in this order, with a branch for those at a border; else those
+    at a border come first."""
     b_dq = tl.zeros([BM, BD], dtype=tl.float32)
-    full = Sk // BN * BN
-    for n in range(low, tl.minimum(high, full), BN):
-        border = (n < whole) | (n >= whole_stop)
-        b_dq = weigh_queries(
-            b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n,
-            border, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, True,
-            CLEARED, WITH_DO, PRECISION,
-        )  # fmt: skip
-    if high > full:
-        b_dq = weigh_queries(
-            b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, full,
-            True, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, False,
-            CLEARED, WITH_DO, PRECISION,
-        )  # fmt: skip
+    if ONE_LOOP:
+        full = Sk // BN * BN
+        for n in range(low, tl.minimum(high, full), BN):
+            border = (n < whole) | (n >= whole_stop)
+            b_dq = weigh_queries(
+                b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n,
+                border, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, True,
+                CLEARED, WITH_DO, PRECISION,
+            )  # fmt: skip
+        if high > full:
+            b_dq = weigh_queries(
+                b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v,
+                full, True, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, False,
+                CLEARED, WITH_DO, PRECISION,
+            )  # fmt: skip
+    else:
+        for at in range(low, high - (whole_stop - whole), BN):
+            n = at + tl.where(at >= whole, whole_stop - whole, 0)
+            b_dq = weigh_queries(
+                b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n,
+                True, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, False,
+                CLEARED, WITH_DO, PRECISION,
+            )  # fmt: skip
+        for at in range(0, whole_stop - whole, BN):
+            n = whole + at
+            b_dq = weigh_queries(
+                b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n,
+                False, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, True,
+                False, WITH_DO, PRECISION,
+            )  # fmt: skip
     return b_dq
 
 
@@ -250,7 +268,7 @@ def flash_bwd_dq_kernel(
     q, k, v, first, end, own, slopes, sequence, start, d_o, lse, delta, d_q, scale, softcap, Sq, Sk, H, HQ, seed_low,
     seed_high, threshold, first_batch, kept_scale, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr,
     BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr, DROPPED: tl.constexpr,
-    PRECISION: tl.constexpr,
+    ONE_LOOP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq of BM queries of one head."""
     LOG2E: tl.constexpr = 1.4426950408889634
@@ -285,14 +303,15 @@ def flash_bwd_dq_kernel(
     b_dq = weigh_all(
         b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, low, high, whole,
         whole_stop, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BM, BN, CAPPED, SLOPED, DROPPED,
-        False, WITH_DO, PRECISION,
+        ONE_LOOP, not ONE_LOOP, WITH_DO, PRECISION,
     )  # fmt: skip
-    if not_finite(b_dq):
-        # a key of a border tile may have met queries that do not see it
-        b_dq = weigh_all(
-            b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, low, high,
-            whole, whole_stop, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BM, BN, CAPPED, SLOPED,
-            DROPPED, True, WITH_DO, PRECISION,
-        )  # fmt: skip
+    if ONE_LOOP:
+        if not_finite(b_dq):
+            # a key of a border tile may have met queries that do not see it
+            b_dq = weigh_all(
+                b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, low, high,
+                whole, whole_stop, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BM, BN, CAPPED, SLOPED,
+                DROPPED, ONE_LOOP, True, WITH_DO, PRECISION,
+            )  # fmt: skip
     b_dq *= scale
     tl.store(d_q + p_m[:, None] * D + o_d[None, :], b_dq.to(d_q.dtype.element_ty), mask=m_md)

@@ -54,24 +54,43 @@ def attend_all(
     b_q, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, low, high, whole, whole_stop, scale,
     softcap, threshold, Sk, H, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr,
     BM: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr, DROPPED: tl.constexpr,
-    RISING: tl.constexpr, CLEARED: tl.constexpr, PRECISION: tl.constexpr,
+    RISING: tl.constexpr, ONE_LOOP: tl.constexpr, CLEARED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The same of all tiles from low to high."""
+    """The same of all tiles from low to high. ONE_LOOP: in this order, with a branch for those at a border; else those
+    at a border come first."""
     b_o = tl.zeros([BM, BV], dtype=tl.float32)
     b_l = tl.zeros([BM], dtype=tl.float32)
     b_m = tl.full([BM], float("-inf"), dtype=tl.float32)
-    full = Sk // BN * BN
-    for n in range(low, tl.minimum(high, full), BN):
-        border = (n < whole) | (n >= whole_stop)
-        b_o, b_l, b_m = attend(
-            b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n, border, scale,
-            softcap, threshold, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, RISING, True, CLEARED, PRECISION,
-        )  # fmt: skip
-    if high > full:
-        b_o, b_l, b_m = attend(
-            b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, full, True, scale,
-            softcap, threshold, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, RISING, False, CLEARED, PRECISION,
-        )  # fmt: skip
+    if ONE_LOOP:
+        full = Sk // BN * BN
+        for n in range(low, tl.minimum(high, full), BN):
+            border = (n < whole) | (n >= whole_stop)
+            b_o, b_l, b_m = attend(
+                b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n, border, scale,
+                softcap, threshold, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, RISING, True, CLEARED,
+                PRECISION,
+            )  # fmt: skip
+        if high > full:
+            b_o, b_l, b_m = attend(
+                b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, full, True,
+                scale, softcap, threshold, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, RISING, False, CLEARED,
+                PRECISION,
+            )  # fmt: skip
+    else:
+        for at in range(low, high - (whole_stop - whole), BN):
+            n = at + tl.where(at >= whole, whole_stop - whole, 0)
+            b_o, b_l, b_m = attend(
+                b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n, True, scale,
+                softcap, threshold, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, RISING, False, CLEARED,
+                PRECISION,
+            )  # fmt: skip
+        for at in range(0, whole_stop - whole, BN):
+            n = whole + at
+            b_o, b_l, b_m = attend(
+                b_o, b_l, b_m, b_q, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n, False, scale,
+                softcap, threshold, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, RISING, True, False,
+                PRECISION,
+            )  # fmt: skip
     return b_o, b_l, b_m
 
 
@@ -84,7 +103,7 @@ def flash_fwd_kernel(
     q, k, v, first, end, own, sinks, slopes, sequence, start, o, lse, scale, softcap, Sq, Sk, H, HQ, seed_low,
     seed_high, threshold, first_batch, kept_scale, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr,
     BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr, DROPPED: tl.constexpr,
-    RISING: tl.constexpr, PRECISION: tl.constexpr,
+    RISING: tl.constexpr, ONE_LOOP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """o and lse of BM queries of one head; of causal ones the last, which see most, go first."""
     LOG2E: tl.constexpr = 1.4426950408889634
@@ -112,14 +131,17 @@ def flash_fwd_kernel(
 
     b_o, b_l, b_m = attend_all(
         b_q, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, low, high, whole, whole_stop, scale,
-        softcap, threshold, Sk, H, D, DV, BD, BV, BM, BN, CAPPED, SLOPED, DROPPED, RISING, False, PRECISION,
+        softcap, threshold, Sk, H, D, DV, BD, BV, BM, BN, CAPPED, SLOPED, DROPPED, RISING, ONE_LOOP,
+        not ONE_LOOP, PRECISION,
     )  # fmt: skip
-    if not_finite(b_o):
-        # a value of a border tile may have met queries that do not see it
-        b_o, b_l, b_m = attend_all(
-            b_q, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, low, high, whole, whole_stop, scale,
-            softcap, threshold, Sk, H, D, DV, BD, BV, BM, BN, CAPPED, SLOPED, DROPPED, RISING, True, PRECISION,
-        )  # fmt: skip
+    if ONE_LOOP:
+        if not_finite(b_o):
+            # a value of a border tile may have met queries that do not see it
+            b_o, b_l, b_m = attend_all(
+                b_q, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, low, high, whole, whole_stop,
+                scale, softcap, threshold, Sk, H, D, DV, BD, BV, BM, BN, CAPPED, SLOPED, DROPPED, RISING, ONE_LOOP,
+                True, PRECISION,
+            )  # fmt: skip
     if DROPPED:
         b_o *= kept_scale
     if sinks is not None:

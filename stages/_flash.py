@@ -14,10 +14,12 @@ def fwd_configs(axes, device):
     the other takes exponents."""
     wide = max(axes["D"], axes["DV"])
     if wide > 128:
-        return in_float32([(64, 64, 8, 1)] if device == "sm_80" else [(128, 64, 8, 2), (64, 64, 8, 1)])
-    if device == "sm_80":
-        return in_float32([(64, 64, 4, 2), (128, 64, 8, 2)])
-    return in_float32([(64, 64, 4, 3), (128, 128, 8, 3), (128, 64, 8, 3)])
+        found = [(64, 64, 8, 1)] if device == "sm_80" else [(128, 64, 8, 2), (64, 64, 8, 1)]
+    elif device == "sm_80":
+        found = [(64, 64, 4, 2), (128, 64, 8, 2)]
+    else:
+        found = [(64, 64, 4, 3), (128, 128, 8, 3), (128, 64, 8, 3)]
+    return in_float32(found, ONE_LOOP=one_loop(axes, device))
 
 
 def key_configs(axes, device):
@@ -33,13 +35,21 @@ def key_configs(axes, device):
 def query_configs(axes, device):
     """The same of those of queries."""
     if max(axes["D"], axes["DV"]) > 128:
-        return in_float32([(64, 64, 8, 1)])
-    return in_float32([(64, 64, 4, 2), (128, 64, 8, 2)] if device == "sm_80" else [(128, 64, 8, 3), (64, 64, 4, 2)])
+        found = [(64, 64, 8, 1)]
+    else:
+        found = [(64, 64, 4, 2), (128, 64, 8, 2)] if device == "sm_80" else [(128, 64, 8, 3), (64, 64, 4, 2)]
+    return in_float32(found, ONE_LOOP=one_loop(axes, device))
 
 
-def in_float32(found):
+def one_loop(axes, device):
+    """Whether tiles at a border are a branch in the loop of all tiles. On sm_80 that takes more registers than there
+    are, and for sm_100 Triton 3.7 does not compile it."""
+    return int(device == "sm_90" and max(axes["D"], axes["DV"]) <= 128)
+
+
+def in_float32(found, **shared):
     """Configurations, with those of float32 beside them."""
-    shared = {"BM_F32": 32, "BN_F32": 32, "num_stages_F32": 1}
+    shared |= {"BM_F32": 32, "BN_F32": 32, "num_stages_F32": 1}
     return [{"BM": BM, "BN": BN, "num_warps": warps, "num_stages": stages, **shared} for BM, BN, warps, stages in found]
 
 
@@ -111,7 +121,7 @@ def by_queries(given, widths, d_q, config):
         flash_bwd_dq_kernel,
         grid=(B * shared["HQ"] * ceil_div(shared["Sq"], BM),),
         args=dict(**shared, d_q=d_q),
-        constexprs=dict(**widths, BM=BM, BN=BN),
+        constexprs=dict(**widths, BM=BM, BN=BN, ONE_LOOP=bool(config["ONE_LOOP"])),
         num_warps=config["num_warps"],
         num_stages=by_dtype(config, "num_stages", dtype),
     )

@@ -238,16 +238,16 @@ def weigh_all(
         if high > full:
             b_dq = weigh_queries(
                 b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v,
-                full, True, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, False,
-                CLEARED, WITH_DO, PRECISION,
+                full, True, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED,
+                False, CLEARED, WITH_DO, PRECISION,
             )  # fmt: skip
     else:
         for at in range(low, high - (whole_stop - whole), BN):
             n = at + tl.where(at >= whole, whole_stop - whole, 0)
             b_dq = weigh_queries(
                 b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n,
-                True, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, False,
-                CLEARED, WITH_DO, PRECISION,
+                True, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED,
+                False, CLEARED, WITH_DO, PRECISION,
             )  # fmt: skip
         for at in range(0, whole_stop - whole, BN):
             n = whole + at

@@ -194,9 +194,6 @@ def weigh_queries(
     if SLOPED:
         b_s += b_slope * (o_n[None, :] - b_own[:, None]).to(tl.float32)
     b_s -= b_lse[:, None]
-    if border:
-        b_keep = between(o_i[None, :], (b_first - n)[:, None], (b_end - n)[:, None])
-        b_s = tl.where(b_keep, b_s, float("-inf"))
     b_p = tl.exp2(b_s)
     b_dp = tl.zeros_like(b_p)
     if WITH_DO:
@@ -205,6 +202,9 @@ def weigh_queries(
         if DROPPED:
             b_kept = kept(b_r[:, None], b_c[:, None], o_n[None, :] - b_start[:, None], threshold)
             b_dp = tl.where(b_kept, b_dp * kept_scale, 0.0)
+    if border:
+        b_keep = between(o_i[None, :], (b_first - n)[:, None], (b_end - n)[:, None])
+        b_p = tl.where(b_keep, b_p, 0.0)
     b_ds = b_p * (b_dp - b_delta[:, None])
     if CAPPED:
         b_ds *= 1.0 - b_t * b_t

@@ -187,7 +187,7 @@ def combine_splits_kernel(
         b_new = tl.maximum(b_m, tl.max(b_part, axis=0))
         b_base = tl.where(b_new == float("-inf"), 0.0, b_new)
         b_w, b_shrink = tl.exp2(b_part - b_base), tl.exp2(b_m - b_base)
-        b_o = b_o * b_shrink[:, None] + tl.sum(b_x * b_w[:, None], axis=0)[None, :]
+        b_o = b_o * b_shrink[:, None] + tl.sum(b_x.to(tl.float32) * b_w[:, None], axis=0)[None, :]
         b_l = b_l * b_shrink + tl.sum(b_w, axis=0)
         b_m = b_new
     if sinks is not None:

@@ -122,12 +122,14 @@ def on_hopper(split):
     """The same by the kernel that is written for it, each of whose programs has 64 heads of one query."""
     from ..kernels.latent_decode_sm90 import latent_decode_sm90_kernel
 
-    args = {ours: split.args[theirs] for ours, theirs in {**{name: name for name in LATENT}, "c": "k"}.items()}
+    args = {name: split.args[name] for name in LATENT}
+    programs = args["NB"] * args["Sq"] * ceil_div(args["HQ"], 64)
+    EACH = max(1, programs * args["splits"] // FULL)
     return replace(
         split,
         kernel=latent_decode_sm90_kernel,
-        grid=(args["splits"] * args["NB"] * args["Sq"] * ceil_div(args["HQ"], 64),),
-        args=args,
+        grid=(programs * ceil_div(args["splits"], EACH),),
+        args=dict(**args, c=split.args["k"], EACH=EACH),
         constexprs={name: split.constexprs[name] for name in ("D", "DR", "POWER")},
     )
 
@@ -137,20 +139,23 @@ LATENT = (
     "ROWS", "HQ", "NB", "splits",
 )  # fmt: skip
 """Arguments of flash_decode's kernel that the one for Hopper takes as they are."""
+FULL = 4 * PROGRAMS
+"""Programs from which on each makes several splits, one after another. Each split starts anew: its bits are the same."""
 
 
 def combine(o_parts, lse_parts, sinks, o, lse, splits):
     from ..kernels.flash_decode import combine_splits_kernel
 
     _, B, Sq, HQ, DV = o_parts.shape
-    BV = min(128, padded(DV))
+    BS = min(32, padded(splits))
+    BV = min(4096 // BS, padded(DV))
     return Launch(
         combine_splits_kernel,
         grid=(B * Sq * HQ * ceil_div(DV, BV),),
         args=dict(
             o_parts=o_parts, lse_parts=lse_parts, sinks=sinks, o=o, lse=lse, rows=B * Sq * HQ, HQ=HQ, splits=splits,
         ),
-        constexprs=dict(DV=DV, BV=BV, BS=32),
+        constexprs=dict(DV=DV, BV=BV, BS=BS),
         num_warps=4,
         num_stages=1,
     )  # fmt: skip

@@ -26,7 +26,7 @@ CONTRACT = Contract(
     flops="2 * B * Sq * Sk * HQ * (2 * DC + DR)",
 )
 SCRATCH = {
-    "o_parts": Port("SPLITS B Sq HQ DC", F32, doc="the output over each split of the keys"),
+    "o_parts": Port("SPLITS B Sq HQ DC", doc="the output over each split of the keys"),
     "lse_parts": Port("SPLITS B Sq HQ", F32, doc="its log-sum-exp"),
 }
 KEYS = 1024

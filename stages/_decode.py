@@ -140,7 +140,7 @@ LATENT = (
 )  # fmt: skip
 """Arguments of flash_decode's kernel that the one for Hopper takes as they are."""
 FULL = 4 * PROGRAMS
-"""Programs from which on each makes several splits, one after another. Each split starts anew: its bits are the same."""
+"""Programs from which on each makes several splits, one after another. Each starts anew: its bits are the same."""
 
 
 def combine(o_parts, lse_parts, sinks, o, lse, splits):

@@ -53,8 +53,8 @@ def latent_decode_sm90_kernel(
     q, q_rope, c, k_rope, table, first, end, o, lse, scale, Sq, Sk, NP, PAGE, BITS, SHARE, ROWS, HQ, NB, splits, EACH,
     D: gl.constexpr, DR: gl.constexpr, POWER: gl.constexpr, AHEAD: gl.constexpr = 1,
 ):  # fmt: skip
-    """o [splits, NB, Sq, HQ, D] and lse of EACH splits, one after another, for 64 heads of one query. SHARE, ROWS: as in
-    flash_decode_kernel. Rows past the last head repeat it and are not stored; keys past the end weigh 0."""
+    """o [splits, NB, Sq, HQ, D] and lse of EACH splits, one after another, for 64 heads of one query. SHARE, ROWS: as
+    in flash_decode_kernel. Rows past the last head repeat it and are not stored; keys past the end weigh 0."""
     BM: gl.constexpr = 64
     BN: gl.constexpr = 64
     M_s: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 2], [16, BN // 2, 16])

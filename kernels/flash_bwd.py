@@ -39,21 +39,25 @@ def flash_bwd_preprocess_kernel(
         tl.store(terms + o_r, -b_delta * b_weight, mask=m_r)
 
 
-@triton.jit(do_not_specialize=["rows", "Sq", "HQ"])
-def query_words_kernel(first, end, lse, delta, words, rows, Sq, HQ, BR: tl.constexpr):
-    """words [B, HQ, Sq, 4] of BR rows [B, HQ, Sq]: lse in powers of two, the bits of first, delta, those of end."""
-    o_r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
-    m_r = o_r < rows
-    p_m = o_r // Sq // HQ * Sq + o_r % Sq
-    p_r = p_m * HQ + o_r // Sq % HQ
+@triton.jit(do_not_specialize=["tokens", "Sq", "HQ"])
+def query_words_kernel(first, end, lse, delta, words, tokens, Sq, HQ, BT: tl.constexpr, BH: tl.constexpr):
+    """words [B, HQ, Sq, 4] of BT tokens [B, Sq] and BH heads: lse in powers of two, the bits of first, delta, those of
+    end."""
+    pid = tl.program_id(0).to(tl.int64)
+    NH = (HQ + BH - 1) // BH
+    o_t = pid // NH * BT + tl.arange(0, BT)
+    o_h = (pid % NH).to(tl.int32) * BH + tl.arange(0, BH)
+    m_t = o_t < tokens
+    m_r = m_t[:, None] & (o_h < HQ)[None, :]
+    p_r = o_t[:, None] * HQ + o_h[None, :]
     b_lse = tl.load(lse + p_r, mask=m_r, other=0.0) * 1.4426950408889634
     b_delta = tl.load(delta + p_r, mask=m_r, other=0.0)
-    b_first = tl.load(first + p_m, mask=m_r, other=0).to(tl.int32).to(tl.float32, bitcast=True)
-    b_end = tl.load(end + p_m, mask=m_r, other=0).to(tl.int32).to(tl.float32, bitcast=True)
-    tl.store(words + o_r * 4, b_lse, mask=m_r)
-    tl.store(words + o_r * 4 + 1, b_first, mask=m_r)
-    tl.store(words + o_r * 4 + 2, b_delta, mask=m_r)
-    tl.store(words + o_r * 4 + 3, b_end, mask=m_r)
+    b_first = tl.load(first + o_t, mask=m_t, other=0).to(tl.int32).to(tl.float32, bitcast=True)
+    b_end = tl.load(end + o_t, mask=m_t, other=0).to(tl.int32).to(tl.float32, bitcast=True)
+    b_keys = tl.broadcast_to(tl.join(b_first, b_end)[:, None, :], [BT, BH, 2])
+    b_words = tl.reshape(tl.join(tl.join(b_lse, b_delta), b_keys), [BT, BH, 4])
+    p_w = (o_t // Sq * HQ * Sq + o_t % Sq)[:, None] + o_h[None, :] * Sq
+    tl.store(words + p_w[:, :, None] * 4 + tl.arange(0, 4)[None, None, :], b_words, mask=m_r[:, :, None])
 
 
 @triton.jit

@@ -1,7 +1,7 @@
 """Tiles of flash attention, and the launches of its gradient: what rows need first, then keys, and queries."""
 
 from ._contract import Launch, ceil_div
-from ._tiles import by_dtype, precision, too_long, whole
+from ._tiles import by_dtype, padded, precision, too_long, whole
 
 
 def flash_limits(axes, device):
@@ -86,12 +86,13 @@ def preprocess(d_o, d_lse, o, lse, sinks, delta, terms):
 def query_words(first, end, lse, delta, words):
     from ..kernels.flash_bwd import query_words_kernel
 
-    (B, Sq, HQ), BR = lse.shape, 256
+    (B, Sq, HQ), BH = lse.shape, min(64, padded(lse.shape[2]))
+    BT = 1024 // BH
     return Launch(
         query_words_kernel,
-        grid=(ceil_div(B * Sq * HQ, BR),),
-        args=dict(first=first, end=end, lse=lse, delta=delta, words=words, rows=B * Sq * HQ, Sq=Sq, HQ=HQ),
-        constexprs=dict(BR=BR),
+        grid=(ceil_div(B * Sq, BT) * ceil_div(HQ, BH),),
+        args=dict(first=first, end=end, lse=lse, delta=delta, words=words, tokens=B * Sq, Sq=Sq, HQ=HQ),
+        constexprs=dict(BT=BT, BH=BH),
         num_warps=4,
         num_stages=1,
     )

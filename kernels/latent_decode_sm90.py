@@ -22,18 +22,6 @@ def copy_rows(b, x, o_row, W: gl.constexpr, L: gl.constexpr):
 
 
 @gluon.jit
-def fetch_rows(x, o_row, W: gl.constexpr, L: gl.constexpr):
-    """Rows o_row of x, W wide, on their way from memory to the cache that all multiprocessors share."""
-    LINE: gl.constexpr = 64
-    L_x: gl.constexpr = gl.BlockedLayout([1, 1], [4, 8], [8, 1], [1, 0])
-    o_w = gl.arange(0, W // LINE, gl.SliceLayout(0, L_x)) * LINE
-    p = x + (gl.convert_layout(o_row, gl.SliceLayout(1, L_x))[:, None] * W + o_w[None, :])
-    gl.inline_asm_elementwise(
-        "prefetch.global.L2 [$1]; mov.b32 $0, 0;", "=r,l", [p.to(gl.int64)], dtype=gl.int32, is_pure=False, pack=1
-    )
-
-
-@gluon.jit
 def key_rows(table, p_t, row, n, end, PAGE, BITS, POWER: gl.constexpr, BN: gl.constexpr, L: gl.constexpr):
     """Where the BN keys from n on lie, as in flash_decode's key_rows; past the end the last one again."""
     o_n = gl.minimum(n + gl.arange(0, BN, gl.SliceLayout(1, L)), end - 1)
@@ -51,7 +39,7 @@ def key_rows(table, p_t, row, n, end, PAGE, BITS, POWER: gl.constexpr, BN: gl.co
 @gluon.jit(do_not_specialize=["scale", "Sq", "Sk", "NP", "PAGE", "BITS", "SHARE", "ROWS", "HQ", "NB", "splits", "EACH"])
 def latent_decode_sm90_kernel(
     q, q_rope, c, k_rope, table, first, end, o, lse, scale, Sq, Sk, NP, PAGE, BITS, SHARE, ROWS, HQ, NB, splits, EACH,
-    D: gl.constexpr, DR: gl.constexpr, POWER: gl.constexpr, AHEAD: gl.constexpr = 1,
+    D: gl.constexpr, DR: gl.constexpr, POWER: gl.constexpr,
 ):  # fmt: skip
     """o [splits, NB, Sq, HQ, D] and lse of EACH splits, one after another, for 64 heads of one query. SHARE, ROWS: as
     in flash_decode_kernel. Rows past the last head repeat it and are not stored; keys past the end weigh 0."""
@@ -103,9 +91,6 @@ def latent_decode_sm90_kernel(
         copy_rows(s_q, q, o_q, D, L_c)
         copy_rows(s_q_rope, q_rope, o_q, DR, L_c)
         o_row = key_rows(table, p_t, row, low + t * BN + BN, stop, PAGE, BITS, POWER, BN, L_c)
-        if AHEAD:
-            fetch_rows(c, o_row, D, L_c)
-            fetch_rows(k_rope, o_row, DR, L_c)
     async_copy.commit_group()
 
     for i_s in range(s, s_stop):
@@ -128,9 +113,6 @@ def latent_decode_sm90_kernel(
             copy_rows(s_rope.index(1 - slot), k_rope, o_row, DR, L_c)
             async_copy.commit_group()
             o_row = key_rows(table, p_t, row, n + 2 * BN, stop, PAGE, BITS, POWER, BN, L_c)
-            if AHEAD:
-                fetch_rows(c, o_row, D, L_c)
-                fetch_rows(k_rope, o_row, DR, L_c)
             b_s = warpgroup_mma_wait(0, [scores]) * factor
             o_n = n + gl.arange(0, BN, gl.SliceLayout(0, M_s))
             b_s = gl.where((o_n < stop)[None, :], b_s, float("-inf"))

@@ -124,7 +124,7 @@ def on_hopper(split):
 
     args = {name: split.args[name] for name in LATENT}
     programs = args["NB"] * args["Sq"] * ceil_div(args["HQ"], 64)
-    EACH = max(1, programs * args["splits"] // FULL)
+    EACH = 2 ** (max(1, programs * args["splits"] // FULL).bit_length() - 1)
     return replace(
         split,
         kernel=latent_decode_sm90_kernel,
@@ -139,23 +139,24 @@ LATENT = (
     "ROWS", "HQ", "NB", "splits",
 )  # fmt: skip
 """Arguments of flash_decode's kernel that the one for Hopper takes as they are."""
-FULL = 4 * PROGRAMS
-"""Programs from which on each makes several splits, one after another. Each starts anew: its bits are the same."""
+FULL = 2 * PROGRAMS
+"""From twice as many programs on each makes several splits, one after another. Each starts anew, so that its bits are
+the same."""
 
 
 def combine(o_parts, lse_parts, sinks, o, lse, splits):
     from ..kernels.flash_decode import combine_splits_kernel
 
     _, B, Sq, HQ, DV = o_parts.shape
-    BS = min(32, padded(splits))
-    BV = min(4096 // BS, padded(DV))
+    BV = padded(DV)
+    BR = max(1, 512 // BV)  # for one warp, which hands weights of splits around without a barrier
     return Launch(
         combine_splits_kernel,
-        grid=(B * Sq * HQ * ceil_div(DV, BV),),
+        grid=(ceil_div(B * Sq * HQ, BR),),
         args=dict(
             o_parts=o_parts, lse_parts=lse_parts, sinks=sinks, o=o, lse=lse, rows=B * Sq * HQ, HQ=HQ, splits=splits,
         ),
-        constexprs=dict(DV=DV, BV=BV, BS=BS),
-        num_warps=4,
+        constexprs=dict(DV=DV, BV=BV, BR=BR, BS=padded(splits)),
+        num_warps=1,
         num_stages=1,
     )  # fmt: skip

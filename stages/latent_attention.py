@@ -56,15 +56,17 @@ def limits(axes, device):
 
 
 def configs(axes, device):
-    """gluon: the kernel for Hopper, for 16 bits and the widths that fill what is on chip."""
+    """gluon: the kernel for Hopper, for 16 bits and the widths that fill what is on chip. Its tiles are of one query's
+    heads: of several queries with few heads, others have more rows to multiply."""
     rows = ceil_div(axes["Sq"] * axes["HQ"], 64)
     shared = {"gluon": 0, "gluon_F32": 0, **float32_tiles((axes["DC"], axes["DR"]))}
     shared["SPLITS"] = splits(axes["Sk"], rows, KEYS)
     if device != "sm_90":
         return [{"BM": 64, "BN": 32, "num_warps": 8, "num_stages": stages, **shared} for stages in (1, 2)]
     tiles = [{"BM": 64, "BN": 64, "num_warps": 8, "num_stages": stages, **shared} for stages in (2, 1)]
-    on_hopper = {**tiles[1], "gluon": 1, "SPLITS": splits(axes["Sk"], rows)}
-    return [on_hopper, *tiles] if axes["DC"] == 512 and axes["DR"] == 64 else tiles
+    if axes["DC"] != 512 or axes["DR"] != 64 or axes["HQ"] <= 32 and axes["Sq"] > 1:
+        return tiles
+    return [{**tiles[1], "gluon": 1, "SPLITS": splits(axes["Sk"], rows)}, *tiles]
 
 
 def launch(q, q_rope, c, k_rope, first, end, o, lse, o_parts, lse_parts, *, scale, seqs, config):

@@ -58,26 +58,41 @@ def seen_by(first, end, p_m, o_m, Sq, BN: tl.constexpr):
 @triton.jit
 def seen_from(first, end, p_m, n, Sq, BM: tl.constexpr, BN: tl.constexpr):
     """Of the BN keys from n on, in tiles of BM queries: the first one in which any of them is seen, the end of those,
-    and the first and the end of those whose queries see all of them (equal: none). first and end never fall."""
-    BS: tl.constexpr = 4096  # few steps: each waits for its loads
+    and the first and the end of those whose queries see all of them (equal: none). first and end never fall: each is a
+    count of queries up to a value, of every 64th first, and then among the 64 where it ends."""
+    BS: tl.constexpr = 1024
     b_start = tl.zeros([BS], dtype=tl.int32)
     b_stop = tl.zeros([BS], dtype=tl.int32)
     b_whole = tl.zeros([BS], dtype=tl.int32)
     b_whole_stop = tl.zeros([BS], dtype=tl.int32)
-    for m in range(0, Sq, BS):
-        o_m = m + tl.arange(0, BS)
+    for m in range(0, Sq, 64 * BS):
+        o_m = m + 64 * tl.arange(0, BS)
         b_first = tl.load(first + p_m + o_m, mask=o_m < Sq, other=2147418112)
         b_end = tl.load(end + p_m + o_m, mask=o_m < Sq, other=2147418112)
         b_start += (b_end <= n).to(tl.int32)
         b_stop += (b_first < n + BN).to(tl.int32)
         b_whole += (b_end < n + BN).to(tl.int32)
         b_whole_stop += (b_first <= n).to(tl.int32)
-    start = tl.sum(b_start, axis=0) // BM * BM
-    stop = (tl.sum(b_stop, axis=0) + BM - 1) // BM * BM
-    whole = (tl.sum(b_whole, axis=0) + BM - 1) // BM * BM
-    whole_stop = tl.sum(b_whole_stop, axis=0) // BM * BM
+    start = counted(end, p_m, tl.sum(b_start, axis=0), n + 1, Sq) // BM * BM
+    stop = (counted(first, p_m, tl.sum(b_stop, axis=0), n + BN, Sq) + BM - 1) // BM * BM
+    whole = (counted(end, p_m, tl.sum(b_whole, axis=0), n + BN, Sq) + BM - 1) // BM * BM
+    whole_stop = counted(first, p_m, tl.sum(b_whole_stop, axis=0), n + 1, Sq) // BM * BM
     none = whole >= whole_stop
     return start, stop, tl.where(none, stop, whole), tl.where(none, stop, whole_stop)
+
+
+@triton.jit
+def counted(x, p_m, count, limit, Sq):
+    """How many of the queries have an x below the limit, which never falls; count: of every 64th of them."""
+    o_m = (count - 1) * 64 + tl.arange(0, 64)
+    b_x = tl.load(x + p_m + o_m, mask=(count > 0) & (o_m < Sq), other=2147418112)
+    return tl.maximum(count - 1, 0) * 64 + tl.sum((b_x < limit).to(tl.int32), axis=0)
+
+
+@triton.jit
+def between(o_n, b_first, b_end):
+    """Which keys stand from first on and before end, in one comparison."""
+    return (o_n - b_first).to(tl.uint32) < tl.maximum(b_end - b_first, 0).to(tl.uint32)
 
 
 @triton.jit
@@ -106,6 +121,12 @@ def without_nan(b_x):
     b_finite = tl.abs(b_x.to(tl.float32)) < float("inf")
     b_bad = tl.max(tl.where(b_finite, 0, 1), axis=1)
     return tl.where(b_finite, b_x, 0.0), tl.where(b_bad > 0, float("nan"), 0.0)
+
+
+@triton.jit
+def not_finite(b_x):
+    """Whether any number of the tile is."""
+    return tl.sum(tl.sum(b_x * 0.0, axis=1), axis=0) != 0.0
 
 
 @triton.jit

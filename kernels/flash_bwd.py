@@ -8,7 +8,7 @@ With dropout p of dv, and do v^T, are 0 where a weight is dropped, and count kep
 import triton
 import triton.language as tl
 
-from ._attention import in_log2, rows_of, seen_by, seen_from, tile_and_head, without_nan
+from ._attention import between, in_log2, not_finite, rows_of, seen_by, seen_from, tile_and_head, without_nan
 from ._dropout import head_words, kept, places, query_words
 
 
@@ -39,21 +39,25 @@ def flash_bwd_preprocess_kernel(
         tl.store(terms + o_r, -b_delta * b_weight, mask=m_r)
 
 
-@triton.jit(do_not_specialize=["rows", "Sq", "HQ"])
-def query_words_kernel(first, end, lse, delta, words, rows, Sq, HQ, BR: tl.constexpr):
-    """words [B, HQ, Sq, 4] of BR rows [B, HQ, Sq]: lse in powers of two, the bits of first, delta, those of end."""
-    o_r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
-    m_r = o_r < rows
-    p_m = o_r // Sq // HQ * Sq + o_r % Sq
-    p_r = p_m * HQ + o_r // Sq % HQ
+@triton.jit(do_not_specialize=["tokens", "Sq", "HQ"])
+def query_words_kernel(first, end, lse, delta, words, tokens, Sq, HQ, BT: tl.constexpr, BH: tl.constexpr):
+    """words [B, HQ, Sq, 4] of BT tokens [B, Sq] and BH heads: lse in powers of two, the bits of first, delta, those of
+    end."""
+    pid = tl.program_id(0).to(tl.int64)
+    NH = (HQ + BH - 1) // BH
+    o_t = pid // NH * BT + tl.arange(0, BT)
+    o_h = (pid % NH).to(tl.int32) * BH + tl.arange(0, BH)
+    m_t = o_t < tokens
+    m_r = m_t[:, None] & (o_h < HQ)[None, :]
+    p_r = o_t[:, None] * HQ + o_h[None, :]
     b_lse = tl.load(lse + p_r, mask=m_r, other=0.0) * 1.4426950408889634
     b_delta = tl.load(delta + p_r, mask=m_r, other=0.0)
-    b_first = tl.load(first + p_m, mask=m_r, other=0).to(tl.int32).to(tl.float32, bitcast=True)
-    b_end = tl.load(end + p_m, mask=m_r, other=0).to(tl.int32).to(tl.float32, bitcast=True)
-    tl.store(words + o_r * 4, b_lse, mask=m_r)
-    tl.store(words + o_r * 4 + 1, b_first, mask=m_r)
-    tl.store(words + o_r * 4 + 2, b_delta, mask=m_r)
-    tl.store(words + o_r * 4 + 3, b_end, mask=m_r)
+    b_first = tl.load(first + o_t, mask=m_t, other=0).to(tl.int32).to(tl.float32, bitcast=True)
+    b_end = tl.load(end + o_t, mask=m_t, other=0).to(tl.int32).to(tl.float32, bitcast=True)
+    b_keys = tl.broadcast_to(tl.join(b_first, b_end)[:, None, :], [BT, BH, 2])
+    b_words = tl.reshape(tl.join(tl.join(b_lse, b_delta), b_keys), [BT, BH, 4])
+    p_w = (o_t // Sq * HQ * Sq + o_t % Sq)[:, None] + o_h[None, :] * Sq
+    tl.store(words + p_w[:, :, None] * 4 + tl.arange(0, 4)[None, None, :], b_words, mask=m_r[:, :, None])
 
 
 @triton.jit
@@ -179,24 +183,21 @@ def flash_bwd_dkdv_kernel(
 
 @triton.jit
 def weigh_queries(
-    b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n, scale,
-    softcap, threshold, kept_scale, Sk, H, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr, BV: tl.constexpr,
-    BN: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr, DROPPED: tl.constexpr, WHOLE: tl.constexpr,
-    WITH_DO: tl.constexpr, PRECISION: tl.constexpr,
+    b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n, border,
+    scale, softcap, threshold, kept_scale, Sk, H, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr,
+    BV: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr, DROPPED: tl.constexpr,
+    WHOLE: tl.constexpr, CLEARED: tl.constexpr, WITH_DO: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One tile of keys: dq / scale of the queries."""
     o_i = tl.arange(0, BN)
     o_n = n + o_i
     m_n = o_n < Sk
-    row = n.to(tl.int64) * H
+    row = tl.cast(n, tl.int64) * H
     b_k = rows_of(k + (p_k + row * D), o_i, H * D, m_n, D, BD, WHOLE)
     b_s, b_t = in_log2(tl.dot(b_q, tl.trans(b_k), input_precision=PRECISION), scale, softcap, CAPPED)
     if SLOPED:
         b_s += b_slope * (o_n[None, :] - b_own[:, None]).to(tl.float32)
     b_s -= b_lse[:, None]
-    if not WHOLE:
-        b_keep = (o_n[None, :] >= b_first[:, None]) & (o_n[None, :] < b_end[:, None])
-        b_s = tl.where(b_keep, b_s, float("-inf"))
     b_p = tl.exp2(b_s)
     b_dp = tl.zeros_like(b_p)
     if WITH_DO:
@@ -205,13 +206,61 @@ def weigh_queries(
         if DROPPED:
             b_kept = kept(b_r[:, None], b_c[:, None], o_n[None, :] - b_start[:, None], threshold)
             b_dp = tl.where(b_kept, b_dp * kept_scale, 0.0)
+    if border:
+        b_keep = between(o_i[None, :], (b_first - n)[:, None], (b_end - n)[:, None])
+        b_p = tl.where(b_keep, b_p, 0.0)
     b_ds = b_p * (b_dp - b_delta[:, None])
     if CAPPED:
         b_ds *= 1.0 - b_t * b_t
-    if not WHOLE:
+    if CLEARED:
         b_k, b_nan = without_nan(b_k)
+        b_keep = between(o_i[None, :], (b_first - n)[:, None], (b_end - n)[:, None])
         b_ds = tl.where(b_keep, b_ds + b_nan[None, :], 0.0)
     return tl.dot(b_ds.to(b_k.dtype), b_k, b_dq, input_precision=PRECISION)
+
+
+@triton.jit
+def weigh_all(
+    b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, low, high, whole,
+    whole_stop, scale, softcap, threshold, kept_scale, Sk, H, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr,
+    BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr, SLOPED: tl.constexpr,
+    DROPPED: tl.constexpr, ONE_LOOP: tl.constexpr, CLEARED: tl.constexpr, WITH_DO: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """The same of all tiles from low to high. ONE_LOOP: in this order, with a branch for those at a border; else those
+    at a border come first."""
+    b_dq = tl.zeros([BM, BD], dtype=tl.float32)
+    if ONE_LOOP:
+        full = Sk // BN * BN
+        for n in range(low, tl.minimum(high, full), BN):
+            border = (n < whole) | (n >= whole_stop)
+            b_dq = weigh_queries(
+                b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n,
+                border, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, True,
+                CLEARED, WITH_DO, PRECISION,
+            )  # fmt: skip
+        if high > full:
+            b_dq = weigh_queries(
+                b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v,
+                full, True, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED,
+                False, CLEARED, WITH_DO, PRECISION,
+            )  # fmt: skip
+    else:
+        for at in range(low, high - (whole_stop - whole), BN):
+            n = at + tl.where(at >= whole, whole_stop - whole, 0)
+            b_dq = weigh_queries(
+                b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n,
+                True, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED,
+                False, CLEARED, WITH_DO, PRECISION,
+            )  # fmt: skip
+        for at in range(0, whole_stop - whole, BN):
+            n = whole + at
+            b_dq = weigh_queries(
+                b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n,
+                False, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, True,
+                False, WITH_DO, PRECISION,
+            )  # fmt: skip
+    return b_dq
 
 
 @triton.jit(
@@ -223,7 +272,7 @@ def flash_bwd_dq_kernel(
     q, k, v, first, end, own, slopes, sequence, start, d_o, lse, delta, d_q, scale, softcap, Sq, Sk, H, HQ, seed_low,
     seed_high, threshold, first_batch, kept_scale, D: tl.constexpr, DV: tl.constexpr, BD: tl.constexpr,
     BV: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, CAPPED: tl.constexpr, DROPPED: tl.constexpr,
-    PRECISION: tl.constexpr,
+    ONE_LOOP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """dq of BM queries of one head."""
     LOG2E: tl.constexpr = 1.4426950408889634
@@ -255,20 +304,18 @@ def flash_bwd_dq_kernel(
         b_batch, b_row, b_start = places(sequence, start, own, i_b, i_b * Sq + o_m, m_m, first_batch)
         w_0, w_1 = head_words(seed_low, seed_high, i_h)
         b_r, b_c = query_words(w_0, w_1, b_batch, b_row)
-    b_dq = tl.zeros([BM, BD], dtype=tl.float32)
-    for at in range(low, high - (whole_stop - whole), BN):
-        n = at + tl.where(at >= whole, whole_stop - whole, 0)
-        b_dq = weigh_queries(
-            b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n,
-            scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, False, WITH_DO,
-            PRECISION,
-        )  # fmt: skip
-    for at in range(0, whole_stop - whole, BN):
-        n = whole + at
-        b_dq = weigh_queries(
-            b_dq, b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, n,
-            scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BN, CAPPED, SLOPED, DROPPED, True, WITH_DO,
-            PRECISION,
-        )  # fmt: skip
+    b_dq = weigh_all(
+        b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, low, high, whole,
+        whole_stop, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BM, BN, CAPPED, SLOPED, DROPPED,
+        ONE_LOOP, not ONE_LOOP, WITH_DO, PRECISION,
+    )  # fmt: skip
+    if ONE_LOOP:
+        if not_finite(b_dq):
+            # a key of a border tile may have met queries that do not see it
+            b_dq = weigh_all(
+                b_q, b_do, b_lse, b_delta, b_first, b_end, b_own, b_slope, b_r, b_c, b_start, k, v, p_k, p_v, low, high,
+                whole, whole_stop, scale, softcap, threshold, kept_scale, Sk, H, D, DV, BD, BV, BM, BN, CAPPED, SLOPED,
+                DROPPED, ONE_LOOP, True, WITH_DO, PRECISION,
+            )  # fmt: skip
     b_dq *= scale
     tl.store(d_q + p_m[:, None] * D + o_d[None, :], b_dq.to(d_q.dtype.element_ty), mask=m_md)

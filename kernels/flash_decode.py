@@ -166,27 +166,28 @@ def flash_decode_kernel(
 @triton.jit(do_not_specialize=["rows", "HQ", "splits"])
 def combine_splits_kernel(
     o_parts, lse_parts, sinks, o, lse, rows, HQ, splits, DV: tl.constexpr, BV: tl.constexpr, BR: tl.constexpr,
+    BS: tl.constexpr,
 ):  # fmt: skip
-    """o and lse of BR rows [B, Sq, HQ], over all splits in their order and the sinks."""
+    """o and lse of BR rows [B, Sq, HQ], over all splits in their order, at most BS, and the sinks."""
     LOG2E: tl.constexpr = 1.4426950408889634
     o_r = tl.program_id(0).to(tl.int64) * BR + tl.arange(0, BR)
-    o_v = tl.arange(0, BV)
+    o_s, o_v = tl.arange(0, BS), tl.arange(0, BV)
     m_r = o_r < rows
     m_rv = m_r[:, None] & (o_v < DV)[None, :]
+    b_lse = tl.load(
+        lse_parts + o_s[:, None].to(tl.int64) * rows + o_r[None, :], mask=(o_s < splits)[:, None] & m_r[None, :],
+        other=float("-inf"),
+    )  # fmt: skip
+    b_m = tl.max(b_lse, axis=0) * LOG2E
+    b_base = tl.where(b_m == float("-inf"), 0.0, b_m)
+    b_l = tl.sum(tl.exp2(b_lse * LOG2E - b_base[None, :]), axis=0)
     b_o = tl.zeros([BR, BV], dtype=tl.float32)
-    b_l = tl.zeros([BR], dtype=tl.float32)
-    b_m = tl.full([BR], float("-inf"), dtype=tl.float32)
-    p_r = o_r
-    for _ in range(splits):
-        b_part = tl.load(lse_parts + p_r, mask=m_r, other=float("-inf")) * LOG2E
-        b_new = tl.maximum(b_m, b_part)
-        b_base = tl.where(b_new == float("-inf"), 0.0, b_new)
-        b_w, b_shrink = tl.exp2(b_part - b_base), tl.exp2(b_m - b_base)
+    # no split waits for the one before: the loads of eight are on their way at a time
+    for s in tl.range(0, splits, loop_unroll_factor=8):
+        p_r = tl.cast(s, tl.int64) * rows + o_r
+        b_w = tl.exp2(tl.load(lse_parts + p_r, mask=m_r, other=float("-inf")) * LOG2E - b_base)
         b_x = tl.load(o_parts + p_r[:, None] * DV + o_v[None, :], mask=m_rv, other=0.0)
-        b_o = b_o * b_shrink[:, None] + b_x * b_w[:, None]
-        b_l = b_l * b_shrink + b_w
-        b_m = b_new
-        p_r += rows
+        b_o += b_x.to(tl.float32) * b_w[:, None]
     if sinks is not None:
         b_o, b_l, b_m = with_sink(b_o, b_l, b_m, tl.load(sinks + o_r % HQ, mask=m_r, other=0.0) * LOG2E)
     b_o, b_lse = settled(b_o, b_l, b_m)

@@ -1,5 +1,7 @@
 """Attention of a few queries over many keys: tiles, splits of the keys, launches of each split and of their sum."""
 
+from dataclasses import replace
+
 from ._contract import F32, Launch, Port, ceil_div
 from ._eight_bits import as_bytes
 from ._tiles import by_dtype, padded, precision, shared_memory, whole
@@ -108,32 +110,38 @@ def power_of_two(size):
 def latent_launches(
     q, q_rope, c, k_rope, table, first, end, o, lse, o_parts, lse_parts, Sk, PAGE, scale, config, SHARE=None, ROWS=None,
 ):  # fmt: skip
-    """c, k_rope [B, Sk, *], or [PAGES, PAGE, *] with the pages of each sequence in table. A config with HALVES is for a
-    kernel of its own, in 16 bits."""
-    if not config.get("HALVES") or q.dtype.itemsize == 4:
-        return decode_launches(
-            q, c[:, :, None], None, table, first, end, None, None, None, o, lse, o_parts, lse_parts, Sk, PAGE, scale, 0,
-            config, ropes=(q_rope, k_rope), SHARE=SHARE, ROWS=ROWS,
-        )  # fmt: skip
-    from ..kernels.latent_decode import latent_decode_kernel
-
-    (B, Sq, HQ, D), DR, N = q.shape, q_rope.shape[-1], config["SPLITS"]
-    parts = (o_parts, lse_parts) if N > 1 else (o, lse)
-    split = Launch(
-        latent_decode_kernel,
-        grid=(2 * N * B * ceil_div(Sq * HQ, config["BM"]),),
-        args=dict(
-            q=q, q_rope=q_rope, c=c, k_rope=k_rope, table=table, first=first, end=end, o=parts[0], lse=parts[1],
-            scale=scale, Sq=Sq, Sk=Sk, **pages(table, PAGE), SHARE=SHARE, ROWS=ROWS, HQ=HQ, NB=B, splits=N,
-        ),
-        constexprs=dict(
-            D=D, DR=DR, BR=whole(DR, q.dtype), BM=config["BM"], BN=config["BN"], ALIKE=HQ % config["BM"] == 0,
-            POWER=power_of_two(PAGE), RISING=scale >= 0, PRECISION=precision(q.dtype),
-        ),
-        num_warps=config["num_warps"],
-        num_stages=config["num_stages"],
+    """c, k_rope [B, Sk, *], or [PAGES, PAGE, *] with the pages of each sequence in table."""
+    split, *rest = decode_launches(
+        q, c[:, :, None], None, table, first, end, None, None, None, o, lse, o_parts, lse_parts, Sk, PAGE, scale, 0,
+        config, ropes=(q_rope, k_rope), SHARE=SHARE, ROWS=ROWS,
     )  # fmt: skip
-    return [split] if N == 1 else [split, combine(o_parts, lse_parts, None, o, lse, N)]
+    return [on_hopper(split) if by_dtype(config, "gluon", q.dtype) else split, *rest]
+
+
+def on_hopper(split):
+    """The same by the kernel that is written for it, each of whose programs has 64 heads of one query."""
+    from ..kernels.latent_decode_sm90 import latent_decode_sm90_kernel
+
+    args = {name: split.args[name] for name in LATENT}
+    programs = args["NB"] * args["Sq"] * ceil_div(args["HQ"], 64)
+    EACH = 2 ** (max(1, programs * args["splits"] // FULL).bit_length() - 1)
+    return replace(
+        split,
+        kernel=latent_decode_sm90_kernel,
+        grid=(programs * ceil_div(args["splits"], EACH),),
+        args=dict(**args, c=split.args["k"], EACH=EACH),
+        constexprs={name: split.constexprs[name] for name in ("D", "DR", "POWER")},
+    )
+
+
+LATENT = (
+    "q", "q_rope", "k_rope", "table", "first", "end", "o", "lse", "scale", "Sq", "Sk", "NP", "PAGE", "BITS", "SHARE",
+    "ROWS", "HQ", "NB", "splits",
+)  # fmt: skip
+"""Arguments of flash_decode's kernel that the one for Hopper takes as they are."""
+FULL = 2 * PROGRAMS
+"""From twice as many programs on each makes several splits, one after another. Each starts anew, so that its bits are
+the same."""
 
 
 def combine(o_parts, lse_parts, sinks, o, lse, splits):
@@ -141,14 +149,14 @@ def combine(o_parts, lse_parts, sinks, o, lse, splits):
 
     _, B, Sq, HQ, DV = o_parts.shape
     BV = padded(DV)
-    BR = max(1, 1024 // BV)
+    BR = max(1, 512 // BV)  # for one warp, which hands weights of splits around without a barrier
     return Launch(
         combine_splits_kernel,
         grid=(ceil_div(B * Sq * HQ, BR),),
         args=dict(
             o_parts=o_parts, lse_parts=lse_parts, sinks=sinks, o=o, lse=lse, rows=B * Sq * HQ, HQ=HQ, splits=splits,
         ),
-        constexprs=dict(DV=DV, BV=BV, BR=BR),
-        num_warps=4,
+        constexprs=dict(DV=DV, BV=BV, BR=BR, BS=padded(splits)),
+        num_warps=1,
         num_stages=1,
     )  # fmt: skip

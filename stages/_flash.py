@@ -1,7 +1,7 @@
 """Tiles of flash attention, and the launches of its gradient: what rows need first, then keys, and queries."""
 
 from ._contract import Launch, ceil_div
-from ._tiles import by_dtype, precision, too_long, whole
+from ._tiles import by_dtype, padded, precision, too_long, whole
 
 
 def flash_limits(axes, device):
@@ -14,10 +14,12 @@ def fwd_configs(axes, device):
     the other takes exponents."""
     wide = max(axes["D"], axes["DV"])
     if wide > 128:
-        return in_float32([(64, 64, 8, 1)] if device == "sm_80" else [(128, 64, 8, 2), (64, 64, 8, 1)])
-    if device == "sm_80":
-        return in_float32([(64, 64, 4, 2), (128, 64, 8, 2)])
-    return in_float32([(64, 64, 4, 3), (128, 128, 8, 3), (128, 64, 8, 3)])
+        found = [(64, 64, 8, 1)] if device == "sm_80" else [(128, 64, 8, 2), (64, 64, 8, 1)]
+    elif device == "sm_80":
+        found = [(64, 64, 4, 2), (128, 64, 8, 2)]
+    else:
+        found = [(64, 64, 4, 3), (128, 128, 8, 3), (128, 64, 8, 3)]
+    return in_float32(found, ONE_LOOP=one_loop(axes, device))
 
 
 def key_configs(axes, device):
@@ -33,13 +35,21 @@ def key_configs(axes, device):
 def query_configs(axes, device):
     """The same of those of queries."""
     if max(axes["D"], axes["DV"]) > 128:
-        return in_float32([(64, 64, 8, 1)])
-    return in_float32([(64, 64, 4, 2), (128, 64, 8, 2)] if device == "sm_80" else [(128, 64, 8, 3), (64, 64, 4, 2)])
+        found = [(64, 64, 8, 1)]
+    else:
+        found = [(64, 64, 4, 2), (128, 64, 8, 2)] if device == "sm_80" else [(128, 64, 8, 3), (64, 64, 4, 2)]
+    return in_float32(found, ONE_LOOP=one_loop(axes, device))
 
 
-def in_float32(found):
+def one_loop(axes, device):
+    """Whether tiles at a border are a branch in the loop of all tiles. On sm_80 that takes more registers than there
+    are, and for sm_100 Triton 3.7 does not compile it."""
+    return int(device == "sm_90" and max(axes["D"], axes["DV"]) <= 128)
+
+
+def in_float32(found, **shared):
     """Configurations, with those of float32 beside them."""
-    shared = {"BM_F32": 32, "BN_F32": 32, "num_stages_F32": 1}
+    shared |= {"BM_F32": 32, "BN_F32": 32, "num_stages_F32": 1}
     return [{"BM": BM, "BN": BN, "num_warps": warps, "num_stages": stages, **shared} for BM, BN, warps, stages in found]
 
 
@@ -76,12 +86,13 @@ def preprocess(d_o, d_lse, o, lse, sinks, delta, terms):
 def query_words(first, end, lse, delta, words):
     from ..kernels.flash_bwd import query_words_kernel
 
-    (B, Sq, HQ), BR = lse.shape, 256
+    (B, Sq, HQ), BH = lse.shape, min(64, padded(lse.shape[2]))
+    BT = 1024 // BH
     return Launch(
         query_words_kernel,
-        grid=(ceil_div(B * Sq * HQ, BR),),
-        args=dict(first=first, end=end, lse=lse, delta=delta, words=words, rows=B * Sq * HQ, Sq=Sq, HQ=HQ),
-        constexprs=dict(BR=BR),
+        grid=(ceil_div(B * Sq, BT) * ceil_div(HQ, BH),),
+        args=dict(first=first, end=end, lse=lse, delta=delta, words=words, tokens=B * Sq, Sq=Sq, HQ=HQ),
+        constexprs=dict(BT=BT, BH=BH),
         num_warps=4,
         num_stages=1,
     )
@@ -111,7 +122,7 @@ def by_queries(given, widths, d_q, config):
         flash_bwd_dq_kernel,
         grid=(B * shared["HQ"] * ceil_div(shared["Sq"], BM),),
         args=dict(**shared, d_q=d_q),
-        constexprs=dict(**widths, BM=BM, BN=BN),
+        constexprs=dict(**widths, BM=BM, BN=BN, ONE_LOOP=bool(config["ONE_LOOP"])),
         num_warps=config["num_warps"],
         num_stages=by_dtype(config, "num_stages", dtype),
     )

@@ -138,7 +138,8 @@ def launch(
             ),
             constexprs=dict(
                 D=D, DV=DV, BD=whole(D, q.dtype), BV=whole(DV, q.dtype), BM=BM, BN=BN, CAPPED=bool(softcap),
-                DROPPED=bool(dropout), RISING=scale >= 0, PRECISION=precision(q.dtype),
+                DROPPED=bool(dropout), RISING=scale > 0, ONE_LOOP=bool(config["ONE_LOOP"]),
+                PRECISION=precision(q.dtype),
             ),
             num_warps=config["num_warps"],
             num_stages=by_dtype(config, "num_stages", q.dtype),

@@ -26,7 +26,7 @@ CONTRACT = Contract(
     flops="2 * B * Sq * Sk * HQ * (2 * DC + DR)",
 )
 SCRATCH = {
-    "o_parts": Port("SPLITS B Sq HQ DC", F32, doc="the output over each split of the keys"),
+    "o_parts": Port("SPLITS B Sq HQ DC", doc="the output over each split of the keys"),
     "lse_parts": Port("SPLITS B Sq HQ", F32, doc="its log-sum-exp"),
 }
 KEYS = 1024
@@ -56,14 +56,17 @@ def limits(axes, device):
 
 
 def configs(axes, device):
-    """HALVES: each program makes half of the columns of 128 heads; of few heads, or of a narrow latent, all of 64."""
+    """gluon: the kernel for Hopper, for 16 bits and the widths that fill what is on chip. Its tiles are of one query's
+    heads: of several queries with few heads, others have more rows to multiply."""
     rows = ceil_div(axes["Sq"] * axes["HQ"], 64)
-    shared = {"SPLITS": splits(axes["Sk"], rows, KEYS), **float32_tiles((axes["DC"], axes["DR"]))}
+    shared = {"gluon": 0, "gluon_F32": 0, **float32_tiles((axes["DC"], axes["DR"]))}
+    shared["SPLITS"] = splits(axes["Sk"], rows, KEYS)
     if device != "sm_90":
         return [{"BM": 64, "BN": 32, "num_warps": 8, "num_stages": stages, **shared} for stages in (1, 2)]
-    whole = [{"BM": 64, "BN": 64, "num_warps": 8, "num_stages": stages, **shared} for stages in (2, 1)]
-    halves = {"BM": 128, "BN": 32, "num_warps": 8, "num_stages": 2, "HALVES": 2, **shared}
-    return [halves, *whole] if axes["DC"] == 512 and axes["HQ"] > 64 else whole
+    tiles = [{"BM": 64, "BN": 64, "num_warps": 8, "num_stages": stages, **shared} for stages in (2, 1)]
+    if axes["DC"] != 512 or axes["DR"] != 64 or axes["HQ"] <= 32 and axes["Sq"] > 1:
+        return tiles
+    return [{**tiles[1], "gluon": 1, "SPLITS": splits(axes["Sk"], rows)}, *tiles]
 
 
 def launch(q, q_rope, c, k_rope, first, end, o, lse, o_parts, lse_parts, *, scale, seqs, config):

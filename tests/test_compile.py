@@ -123,3 +123,35 @@ def test_faults_are_found(tmp_path):
     assert wrong["fault"] == "CompilationError: NameError('nothing is not defined')"
     assert large["fault"] == "524288 bytes of shared memory, sm_90 has 232448"
     assert large["spills"] > 1000 and large["matrix"] == "wgmma"
+
+
+LATENT = """
+import json, torch
+from dataclasses import asdict
+from chunkwise.runner.compiling.compile_check import stages
+from chunkwise.runner.compiling.compile_kernel import compile_launch
+from chunkwise.runner.compiling.meta_launches import meta_launches
+
+sizes = dict(B=64, T=64, H=1, HV=1, K=64, V=64, C=64, Sq=1, Sk=16384, HQ=128, DC=512, DR=64, PAGES=900, PAGE=64, NP=256)
+found = []
+for name in ("latent_attention", "paged_latent_attention"):
+    launcher = stages()[name].launchers[0]
+    config = launcher.configs(sizes, "sm_90")[0]
+    for launch in meta_launches(stages()[name].contract, launcher, False, sizes, torch.bfloat16, "plain", config):
+        compiled = asdict(compile_launch(launch, 90))
+        found.append([launch.kernel.__name__, launch.grid, config["SPLITS"], compiled])
+print(json.dumps(found))
+"""
+
+
+def test_latent_decoding_on_hopper(tmp_path):
+    """With as many heads as DeepSeek-V3 has: its own kernel, 8 splits in each program, within what is on chip."""
+    script = tmp_path / "latent.py"
+    script.write_text(LATENT)
+    done = subprocess.run([sys.executable, script], env=environment(), cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for kernel, grid, splits, compiled in json.loads(done.stdout):
+        assert kernel in ("latent_decode_sm90_kernel", "combine_splits_kernel") and splits == 32
+        assert (compiled["error"], compiled["spills"]) == ("", 0)
+        if kernel == "latent_decode_sm90_kernel":
+            assert grid == [64 * 2 * 32 // 8] and compiled["matrix"] == "wgmma" and compiled["shared"] <= 227 * 1024

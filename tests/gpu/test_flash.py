@@ -4,7 +4,7 @@ import pytest
 import torch
 from support.attention import BARE, MASKS, nan_leaves_no_trace
 from support.gpu_room import TRUTH, room
-from support.ops import check, inputs, op
+from support.ops import check, inputs, op, same_bits
 
 from chunkwise.runner import load
 
@@ -83,6 +83,16 @@ def test_latent_of_many_heads(name):
     with room(TRUTH):
         result = check(kernel, inputs(kernel, torch.bfloat16, device="cuda", **sizes))
     assert "reference" not in {row.backend for row in result.rows}
+
+
+def test_latent_bits_do_not_depend_on_the_batch():
+    """Of the batch each program makes several splits, one after another."""
+    kernel = op("mla_decode", backend="triton")
+    sizes = dict(B=96, Sq=1, Sk=4096, HQ=128, DC=512, DN=128, DR=64, DV=128)
+    given = inputs(kernel, torch.bfloat16, device="cuda", **sizes)
+    batched = [name for name, value in kernel.whole.inputs.items() if "B" in value.axes]
+    alone = kernel(**{**given, **{name: given[name][-1:] for name in batched}})
+    assert same_bits(kernel(**given).o[-1:], alone.o)
 
 
 def test_nan_that_no_query_may_see():

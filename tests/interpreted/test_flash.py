@@ -90,3 +90,22 @@ def with_tiles(an_op, names, tiles):
 
 def tiled(configs, tiles):
     return lambda axes, device: [each | tiles for each in configs(axes, device)]
+
+
+ONE_LOOP = with_tiles(FLASH, ("flash_fwd", "flash_bwd_dq"), {"ONE_LOOP": 1})
+"""As on Hopper: tiles at a border in the loop of all tiles, and all once more where a number is not finite."""
+
+
+@pytest.mark.parametrize("Sq,Sk", [(40, 70), (64, 128), (50, 20)])
+def test_one_loop(Sq, Sk):
+    given = inputs(ONE_LOOP, Sq=Sq, Sk=Sk, absent=("sinks",), **LITTLE)
+    check(ONE_LOOP, given, params=dict(window=20, prefix_lm=13), backward=True)
+
+
+def test_one_loop_and_nan():
+    given = inputs(ONE_LOOP, Sq=80, Sk=80, absent=BARE, **LITTLE)
+    nan_leaves_no_trace("interpret", given, {}, slice(41, 80), slice(0, 41), flash=ONE_LOOP)
+    nan_leaves_no_trace("interpret", given, dict(window=5), slice(0, 10), slice(14, 80), flash=ONE_LOOP)
+    given["v"][:, 20, :, 3] = torch.inf
+    found = results("interpret", given, flash=ONE_LOOP)
+    assert found["o"][:, :20].isfinite().all() and not found["o"][:, 20:, :, 3].isfinite().any()

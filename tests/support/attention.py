@@ -29,25 +29,25 @@ BARE = ("sinks", "slopes", "lengths")
 """The optional inputs of flash."""
 
 
-def results(backend, given, params=None, cotangent=1.0, name="flash"):
-    """Outputs and gradients of an op by name."""
+def results(backend, given, params=None, cotangent=1.0, name="flash", flash=None):
+    """Outputs and gradients of an op, or of one by name."""
     leaves = {name: given[name].detach().requires_grad_() for name in "qkv"}
-    found = op(name, backend=backend)(**{**given, **leaves, **(params or {})})
+    found = (flash or op(name, backend=backend))(**{**given, **leaves, **(params or {})})
     total = (found.o * cotangent).sum()
     gradients = dict(zip(("d_q", "d_k", "d_v"), torch.autograd.grad(total, list(leaves.values()))))
     return {"o": found.o.detach(), "lse": found.lse.detach(), **gradients}
 
 
-def nan_leaves_no_trace(backend, given, params, unseen, rows):
+def nan_leaves_no_trace(backend, given, params, unseen, rows, flash=None):
     """nan in the keys and values ``unseen`` changes no bit of the queries ``rows`` that do not see them."""
     cotangent = torch.zeros(given["q"].shape[1], device=given["q"].device, dtype=given["q"].dtype)
     cotangent[rows] = 1.0
     cotangent = cotangent[:, None, None]
-    clean = results(backend, given, params, cotangent)
+    clean = results(backend, given, params, cotangent, flash=flash)
     dirty = {name: x.clone() if x is not None else None for name, x in given.items()}
     for name in "kv":
         dirty[name][:, unseen] = torch.nan
-    found = results(backend, dirty, params, cotangent)
+    found = results(backend, dirty, params, cotangent, flash=flash)
     for name in ("o", "lse", "d_q"):
         assert same_bits(found[name][:, rows], clean[name][:, rows]), name
     return clean, found

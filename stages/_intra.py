@@ -91,8 +91,13 @@ BASE = 8
 """Rows of a block whose pairs are made one by one. With more, sums take more time than the products that they save."""
 
 
-def intra_configs(axes, device):
+def narrow_tiles(axes, device):
     return [{"BK": 32, "BK_F32": 16, "num_warps": 8, "num_stages": 1}]
+
+
+def wide_tiles(axes, device):
+    """Twice the channels, where a chunk's pairs leave registers for them."""
+    return [config | {"BK": 32 if axes["C"] == 128 else 64} for config in narrow_tiles(axes, device)]
 
 
 def intra_launch(q, k, beta, b, A_qk, A_kk, qg, kg, kb, b_end, *, C, scale, seqs, config):
@@ -119,7 +124,7 @@ SCRATCH = {"dbeta_parts": Port("NK B T HV", F32, doc="d_beta by tile of K")}
 
 
 def intra_vjp_configs(axes, device):
-    return [{**config, "NK": ceil_div(axes["K"], 16)} for config in intra_configs(axes, device)]
+    return [{**config, "NK": ceil_div(axes["K"], 16)} for config in wide_tiles(axes, device)]
 
 
 def intra_vjp_launches(

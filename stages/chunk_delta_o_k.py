@@ -34,6 +34,8 @@ stages:
 outputs: {o: out.o, final_state: scan.final_state}
 """
 
+FASTER_ON = ("sm_90",)
+
 
 def reference(qg, A, kg, w, u, b_end, initial_state, *, C):
     """qg, kg, w [B, T, HV, K], A [B, T, HV, C], u [B, T, HV, V], b_end [B, NT, HV, K], initial_state [B, HV, K, V]."""

@@ -30,6 +30,8 @@ stages:
 outputs: {o: out.o, final_state: scan.final_state}
 """
 
+FASTER_ON = ("sm_90",)
+
 
 def reference(qg, A, kg, v, b_end, initial_state, *, C):
     """qg, kg [B, T, HV, K], A [B, T, HV, C], v [B, T, HV, V], b_end [B, NT, HV, K], initial_state [B, HV, K, V]."""

@@ -8,7 +8,7 @@ b is the chunk sum per channel, b_C that at the chunk's last valid row. Every ex
 """
 
 from ._contract import F32, Contract, Launcher, Port
-from ._intra import intra, intra_configs, intra_launch, intra_vjp, intra_vjp_configs, intra_vjp_launches
+from ._intra import intra, intra_launch, intra_vjp, intra_vjp_configs, intra_vjp_launches, narrow_tiles
 from ._tiles import chunk_limits
 
 CONTRACT = Contract(
@@ -52,5 +52,5 @@ def vjp_launch(d_A, d_qg, d_kg, d_b_end, q, k, b, d_q, d_k, d_b, *, C, scale, se
     )  # fmt: skip
 
 
-LAUNCHERS = [Launcher("triton", launch, intra_configs, chunk_limits)]
+LAUNCHERS = [Launcher("triton", launch, narrow_tiles, chunk_limits)]
 VJP_LAUNCHERS = [Launcher("triton", vjp_launch, intra_vjp_configs, chunk_limits)]

@@ -9,7 +9,7 @@ b is the chunk sum per channel, b_C that at the chunk's last valid row. Every ex
 """
 
 from ._contract import F32, Contract, Launcher, Port
-from ._intra import SCRATCH, intra, intra_configs, intra_launch, intra_vjp, intra_vjp_configs, intra_vjp_launches
+from ._intra import SCRATCH, intra, intra_launch, intra_vjp, intra_vjp_configs, intra_vjp_launches, wide_tiles
 from ._tiles import chunk_limits
 
 CONTRACT = Contract(
@@ -58,5 +58,5 @@ def vjp_launch(
     )  # fmt: skip
 
 
-LAUNCHERS = [Launcher("triton", launch, intra_configs, chunk_limits)]
+LAUNCHERS = [Launcher("triton", launch, wide_tiles, chunk_limits)]
 VJP_LAUNCHERS = [Launcher("triton", vjp_launch, intra_vjp_configs, chunk_limits, SCRATCH)]

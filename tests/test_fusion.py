@@ -62,6 +62,15 @@ def test_the_scan_under_a_decay_per_channel(name, fuse):
     assert notes(an_op, inputs(an_op, **SIZES)) == [f"out: {fuse} in place of scan, out"]
 
 
+@pytest.mark.parametrize("name,fuse", [("gla", "chunk_h_o_k"), ("kda", "chunk_delta_o_k")])
+def test_auto_on_hopper(monkeypatch, name, fuse):
+    """The notes are those of a plan for sm_90, in 16 bits alone."""
+    monkeypatch.setattr("chunkwise.runner.rewriting.fusion.device_class", lambda device: "sm_90")
+    an_op = load(name, fuse="auto")
+    assert notes(an_op, inputs(an_op, torch.bfloat16, **SIZES)) == [f"out: {fuse} in place of scan, out"]
+    assert notes(an_op, inputs(an_op, **SIZES)) == []
+
+
 def backward(an_op, given, **keywords):
     call = an_op.bind(given)
     return call.joint(**{"wanted": call.trainable(), "cotangents": call.wanted, **keywords})

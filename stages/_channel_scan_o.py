@@ -10,6 +10,7 @@ LONG, FEWEST = 8192, 64
 """Over sequences of more tokens than that so many programs a sequence are wanted: with fewer, each at its own chunks
 one after the other, it counts that a step takes longer when it makes the output too."""
 
+
 def channel_scan_o(qg, A, kg, w, u, b_end, initial_state, *, C):
     """qg, kg, w [B, T, HV, K], A [B, T, HV, C], u [B, T, HV, V], b_end [B, NT, HV, K], initial_state [B, HV, K, V]."""
     found = channel_scan(kg, w, u, b_end, initial_state, C=C)

@@ -3,7 +3,12 @@
 from . import chunk_o_k
 from ._channel_scan import channel_scan
 from ._contract import Launch, ceil_div
-from ._tiles import by_dtype, precision
+from ._pieces import SLICE
+from ._tiles import by_dtype, precision, state_limits
+
+LONG, FEWEST = 8192, 64
+"""Over sequences of more tokens than that so many programs a sequence are wanted: with fewer, each at its own chunks
+one after the other, it counts that a step takes longer when it makes the output too."""
 
 
 def channel_scan_o(qg, A, kg, w, u, b_end, initial_state, *, C):
@@ -13,6 +18,14 @@ def channel_scan_o(qg, A, kg, w, u, b_end, initial_state, *, C):
         "o": chunk_o_k.reference(qg, A, found["v_new"], found["h"], C=C)["o"],
         "final_state": found["final_state"],
     }
+
+
+def channel_scan_o_limits(axes, device):
+    """None, or why these sizes are refused: by one sequence's alone, so that its bits do not depend on the batch."""
+    T, HV, V = axes["T"], axes["HV"], axes["V"]
+    few = T > LONG and HV * ceil_div(V, SLICE) < FEWEST
+    parts = f"T = {T}, HV = {HV} and V = {V}: with so few heads scan and output are faster apart"
+    return state_limits(axes, device) or (parts if few else None)
 
 
 def channel_scan_o_configs(axes, device):

@@ -1,6 +1,7 @@
 """What the rows of a chunk do to each other under a decay per channel, for the stages with and without a delta rule."""
 
 import math
+from dataclasses import replace
 
 import torch
 
@@ -100,6 +101,11 @@ def wide_tiles(axes, device):
     return [config | {"BK": 32 if axes["C"] == 128 else 64} for config in narrow_tiles(axes, device)]
 
 
+def gluon(axes, device):
+    """Whether the kernel that is written for Hopper takes these sizes: in 16 bits."""
+    return {"gluon": int(device == "sm_90" and axes["K"] == 128 and axes["C"] == 64), "gluon_F32": 0}
+
+
 def intra_launch(q, k, beta, b, A_qk, A_kk, qg, kg, kb, b_end, *, C, scale, seqs, config):
     from ..kernels.intra import intra_kernel
 
@@ -118,6 +124,13 @@ def intra_launch(q, k, beta, b, A_qk, A_kk, qg, kg, kb, b_end, *, C, scale, seqs
         num_warps=config["num_warps"],
         num_stages=config["num_stages"],
     )  # fmt: skip
+
+
+def on_hopper(launch, kernel, left_out=(), **tiles):
+    """The same by that kernel, a warp for 8 rows; left_out: arguments that it has no use for."""
+    args = {name: x for name, x in launch.args.items() if name not in left_out}
+    K, C = launch.constexprs["K"], launch.constexprs["C"]
+    return replace(launch, kernel=kernel, args=args, constexprs={"K": K, "C": C, **tiles}, num_warps=C // 8)
 
 
 SCRATCH = {"dbeta_parts": Port("NK B T HV", F32, doc="d_beta by tile of K")}

@@ -9,9 +9,8 @@ chunk_delta_h_k and chunk_o_k at once:
 Neither v_new nor the states go through memory. What lies above A's diagonal is not read. arXiv:2510.26692.
 """
 
-from ._channel_scan_o import channel_scan_o, channel_scan_o_configs, channel_scan_o_launch
+from ._channel_scan_o import channel_scan_o, channel_scan_o_configs, channel_scan_o_launch, channel_scan_o_limits
 from ._contract import F32, Contract, Launcher, Port
-from ._tiles import state_limits
 
 CONTRACT = Contract(
     inputs={
@@ -48,4 +47,4 @@ def launch(qg, A, kg, w, u, b_end, initial_state, o, final_state, *, C, seqs, co
     ]
 
 
-LAUNCHERS = [Launcher("triton", launch, channel_scan_o_configs, state_limits)]
+LAUNCHERS = [Launcher("triton", launch, channel_scan_o_configs, channel_scan_o_limits)]

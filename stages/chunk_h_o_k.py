@@ -6,9 +6,8 @@
 The states do not go through memory. What lies above A's diagonal is not read. arXiv:2312.06635.
 """
 
-from ._channel_scan_o import channel_scan_o, channel_scan_o_configs, channel_scan_o_launch
+from ._channel_scan_o import channel_scan_o, channel_scan_o_configs, channel_scan_o_launch, channel_scan_o_limits
 from ._contract import F32, Contract, Launcher, Port
-from ._tiles import state_limits
 
 CONTRACT = Contract(
     inputs={
@@ -46,4 +45,4 @@ def launch(qg, A, kg, v, b_end, initial_state, o, final_state, *, C, seqs, confi
     ]  # fmt: skip
 
 
-LAUNCHERS = [Launcher("triton", launch, channel_scan_o_configs, state_limits)]
+LAUNCHERS = [Launcher("triton", launch, channel_scan_o_configs, channel_scan_o_limits)]

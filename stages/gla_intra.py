@@ -8,8 +8,17 @@ b is the chunk sum per channel, b_C that at the chunk's last valid row. Every ex
 """
 
 from ._contract import F32, Contract, Launcher, Port
-from ._intra import intra, intra_launch, intra_vjp, intra_vjp_configs, intra_vjp_launches, narrow_tiles
-from ._tiles import chunk_limits
+from ._intra import (
+    gluon,
+    intra,
+    intra_launch,
+    intra_vjp,
+    intra_vjp_configs,
+    intra_vjp_launches,
+    narrow_tiles,
+    on_hopper,
+)
+from ._tiles import by_dtype, chunk_limits
 
 CONTRACT = Contract(
     inputs={
@@ -41,8 +50,17 @@ def vjp(d_A, d_qg, d_kg, d_b_end, q, k, b, *, needs, C, scale):
     return {name: x for name, x in grads.items() if name in needs}
 
 
+def configs(axes, device):
+    return [config | gluon(axes, device) for config in narrow_tiles(axes, device)]
+
+
 def launch(q, k, b, A, qg, kg, b_end, *, C, scale, seqs, config):
-    return [intra_launch(q, k, None, b, A, None, qg, kg, None, b_end, C=C, scale=scale, seqs=seqs, config=config)]
+    plain = intra_launch(q, k, None, b, A, None, qg, kg, None, b_end, C=C, scale=scale, seqs=seqs, config=config)
+    if by_dtype(config, "gluon", q.dtype):
+        from ..kernels.gla_intra_sm90 import gla_intra_sm90_kernel
+
+        return [on_hopper(plain, gla_intra_sm90_kernel, ("beta", "A_kk", "kb"))]
+    return [plain]
 
 
 def vjp_launch(d_A, d_qg, d_kg, d_b_end, q, k, b, d_q, d_k, d_b, *, C, scale, seqs, config):
@@ -52,5 +70,5 @@ def vjp_launch(d_A, d_qg, d_kg, d_b_end, q, k, b, d_q, d_k, d_b, *, C, scale, se
     )  # fmt: skip
 
 
-LAUNCHERS = [Launcher("triton", launch, narrow_tiles, chunk_limits)]
+LAUNCHERS = [Launcher("triton", launch, configs, chunk_limits)]
 VJP_LAUNCHERS = [Launcher("triton", vjp_launch, intra_vjp_configs, chunk_limits)]

@@ -9,8 +9,18 @@ b is the chunk sum per channel, b_C that at the chunk's last valid row. Every ex
 """
 
 from ._contract import F32, Contract, Launcher, Port
-from ._intra import SCRATCH, intra, intra_launch, intra_vjp, intra_vjp_configs, intra_vjp_launches, wide_tiles
-from ._tiles import chunk_limits
+from ._intra import (
+    SCRATCH,
+    gluon,
+    intra,
+    intra_launch,
+    intra_vjp,
+    intra_vjp_configs,
+    intra_vjp_launches,
+    on_hopper,
+    wide_tiles,
+)
+from ._tiles import by_dtype, chunk_limits
 
 CONTRACT = Contract(
     inputs={
@@ -44,8 +54,17 @@ def vjp(d_A_qk, d_A_kk, d_qg, d_kb, d_kg, d_b_end, q, k, beta, b, *, needs, C, s
     return {name: x for name, x in grads.items() if name in needs}
 
 
+def configs(axes, device):
+    return [config | gluon(axes, device) for config in wide_tiles(axes, device)]
+
+
 def launch(q, k, beta, b, A_qk, A_kk, qg, kb, kg, b_end, *, C, scale, seqs, config):
-    return [intra_launch(q, k, beta, b, A_qk, A_kk, qg, kg, kb, b_end, C=C, scale=scale, seqs=seqs, config=config)]
+    plain = intra_launch(q, k, beta, b, A_qk, A_kk, qg, kg, kb, b_end, C=C, scale=scale, seqs=seqs, config=config)
+    if by_dtype(config, "gluon", q.dtype):
+        from ..kernels.kda_intra_sm90 import kda_intra_sm90_kernel
+
+        return [on_hopper(plain, kda_intra_sm90_kernel, BK=32)]
+    return [plain]
 
 
 def vjp_launch(
@@ -58,5 +77,5 @@ def vjp_launch(
     )  # fmt: skip
 
 
-LAUNCHERS = [Launcher("triton", launch, wide_tiles, chunk_limits)]
+LAUNCHERS = [Launcher("triton", launch, configs, chunk_limits)]
 VJP_LAUNCHERS = [Launcher("triton", vjp_launch, intra_vjp_configs, chunk_limits, SCRATCH)]

@@ -203,6 +203,18 @@ def test_sizes_that_a_fused_kernel_refuses():
 
 
 @pytest.mark.parametrize(
+    "T, HV, V, taken",
+    [(8192, 1, 16, True), (8193, 32, 128, True), (8193, 31, 128, False), (1 << 15, 63, 64, False)],
+)
+def test_scans_of_few_heads_over_long_sequences_stay_apart(T, HV, V, taken):
+    why = f"T = {T}, HV = {HV} and V = {V}: with so few heads scan and output are faster apart"
+    for name in ("chunk_h_o_k", "chunk_delta_o_k"):
+        [launcher] = find_stages()[name].launchers
+        found = {launcher.when(dict(B=B, T=T, HV=HV, K=128, V=V, C=64), "sm_90") for B in (1, 8)}
+        assert found == {None if taken else why}
+
+
+@pytest.mark.parametrize(
     "axes, why",
     [
         (dict(K=128, V=256, C=64), None),

@@ -5,6 +5,8 @@ import torch
 from support.channel_stages import before, check_causality, check_split, check_vjp, cut, token_gradients
 from support.ops import LITTLE, check, definition, inputs, op
 
+from chunkwise.runner.compiling.meta_launches import meta_launches
+from chunkwise.runner.stage_files.stage_library import find_stages
 from chunkwise.stages import chunk_delta_h_k, kda_gate, kda_gate_bounded, kda_intra, recompute_w_u_k
 
 STAGES = [kda_intra, recompute_w_u_k, chunk_delta_h_k]
@@ -23,6 +25,28 @@ def test_vjps_equal_autograd(stage, only, T, C):
 @pytest.mark.parametrize("stage", [kda_gate, kda_gate_bounded], ids=["softplus", "bounded"])
 def test_gates_vjp_equals_autograd(stage):
     check_vjp(stage, 37, 16, bound=-3.0)
+
+
+@pytest.mark.parametrize(
+    "device, io, K, C, own",
+    [
+        ("sm_90", torch.bfloat16, 128, 64, True),
+        ("sm_90", torch.float16, 128, 64, True),
+        ("sm_90", torch.float32, 128, 64, False),
+        ("sm_90", torch.bfloat16, 64, 64, False),
+        ("sm_90", torch.bfloat16, 128, 32, False),
+        ("sm_100", torch.bfloat16, 128, 64, False),
+    ],
+)
+@pytest.mark.parametrize("name", ["gla_intra", "kda_intra"])
+def test_where_kernels_for_hopper_stand_in(name, device, io, K, C, own):
+    pytest.importorskip("triton")
+    stage, axes = find_stages()[name], dict(B=1, T=C, H=1, HV=1, K=K, V=K, C=C)
+    [launcher] = stage.launchers
+    [config] = launcher.configs(axes, device)
+    [launch] = meta_launches(stage.contract, launcher, False, axes, io, "plain", config)
+    assert launch.kernel.__name__ == (f"{name}_sm90_kernel" if own else "intra_kernel")
+    assert set(launch.args) | set(launch.constexprs) == set(launch.kernel.arg_names)
 
 
 @DTYPES

@@ -80,32 +80,32 @@ def reference(q, k, v, g, g_gamma, initial_state, d_o, d_final_state, *, scale, 
     none = v.new_zeros(v.shape[0], HV, k.shape[-1], v.shape[-1])
     S = none if initial_state is None else initial_state
     dS = none if d_final_state is None else d_final_state
-    d_q, h, _ = scan(d, v, k, b, S.mT, C, list(range(0, v.shape[1], C)))
-    backward = list(reversed(range(0, v.shape[1], C)))
-    d_k, d_s, _ = scan(v, d, q, b, dS.mT, C, backward)
-    d_v, _, first = scan(k, q, d, b, dS, C, backward)
+    d_q, h, _ = scan(d, v, k, b, S.mT, C)
+    d_k, d_s, _ = scan(v, d, q, b, dS.mT, C, backward=True)
+    d_v, _, first = scan(k, q, d, b, dS, C, backward=True)
     return {
         "d_q": per_key_head(d_q, H), "d_k": per_key_head(d_k, H), "d_v": d_v, "h": h.mT, "d_s": d_s.mT,
         "d_initial_state": first,
     }  # fmt: skip
 
 
-def scan(x, y, z, b, S, C, starts):
-    """What queries x read of keys y and values z, before or after theirs: (rows, the state that each chunk meets, the
-    last one). starts: the chunks' first rows, in the order of the scan."""
-    backward = starts != sorted(starts)
-    outs, states = {-1: z[:, :0]}, {-1: z.new_zeros(z.shape[0], 0, *S.shape[1:])}
-    for start in starts:
+def scan(x, y, z, b, S, C, backward=False):
+    """What queries x read of keys y and values z up to theirs, or from theirs on: (rows, the state that each chunk
+    meets, the last one)."""
+    outs, states = [z[:, :0]], [z.new_zeros(z.shape[0], 0, *S.shape[1:])]
+    for start in range(0, z.shape[1], C)[:: -1 if backward else 1]:
         rows = slice(start, start + C)
         last, E = b[:, rows][:, -1:], pair_decay(b[:, rows])
         gam, ga = torch.exp2(b[:, rows])[..., None], torch.exp2(last - b[:, rows])[..., None]
-        read, write = (ga, gam) if backward else (gam, ga)
-        scores = torch.einsum("bihx,bjhx->bhij", x[:, rows], y[:, rows]) * (E.mT if backward else E)
-        states[start] = S[:, None]
+        read, write, E = (ga, gam, E.mT) if backward else (gam, ga, E)
+        scores = E * torch.einsum("bihx,bjhx->bhij", x[:, rows], y[:, rows])
         out = read * torch.einsum("bthx,bhxz->bthz", x[:, rows], S)
-        outs[start] = out + torch.einsum("bhij,bjhz->bihz", scores, z[:, rows])
+        states.append(S[:, None])
+        outs.append(out + torch.einsum("bhij,bjhz->bihz", scores, z[:, rows]))
         S = torch.exp2(last[:, 0])[..., None, None] * S + torch.einsum("bthx,bthz->bhxz", write * y[:, rows], z[:, rows])
-    return *(torch.cat([each[at] for at in sorted(each)], dim=1) for each in (outs, states)), S
+    if backward:
+        outs, states = outs[::-1], states[::-1]
+    return torch.cat(outs, dim=1), torch.cat(states, dim=1), S
 
 
 def launch(

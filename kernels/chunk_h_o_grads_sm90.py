@@ -104,11 +104,11 @@ def chunk_h_o_grads_sm90_kernel(
         chunk = gl.load(chunk_offsets + i_n).to(gl.int64)
     count = (length + C - 1) // C
 
-    x, y, z, out, HX, HZ, sign, s_k, s_v = v, d_o, q, d_k, HV, H, -1, 1, K
+    x, y, z, out, HX, HZ, sign = v, d_o, q, d_k, HV, H, -1
     if i_scan == 0:
         x, y, z, out, sign = d_o, v, k, d_q, 1
     if i_scan == 2:
-        x, y, z, out, HX, HZ, s_k, s_v = k, q, d_o, d_v, H, HV, V, 1
+        x, y, z, out, HX, HZ = k, q, d_o, d_v, H, HV
     x += (bos * HX + i_h // (HV // HX)) * K
     y += (bos * HX + i_h // (HV // HX)) * K
     z += (bos * HZ + i_h // (HV // HZ)) * V + i_v
@@ -131,14 +131,17 @@ def chunk_h_o_grads_sm90_kernel(
     o_sv = i_v + gl.arange(0, BV, gl.SliceLayout(1, M_ck))
     o_sk = gl.arange(0, K, gl.SliceLayout(0, M_ck))
     p_n = (i_n.to(gl.int64) * HV + i_h) * (K * V)
-    o_s = o_sk[None, :] * s_k + o_sv[:, None] * s_v
+    # the states of the first two lie in memory with their values' columns as rows
+    o_s = o_sv[:, None] * K + o_sk[None, :]
     b_s = gl.zeros([BV, K], gl.float32, M_ck)
     if initial_state is not None:
         if i_scan == 0:
             b_s = gl.load(initial_state + p_n + o_s)
     if d_final_state is not None:
-        if i_scan > 0:
+        if i_scan == 1:
             b_s = gl.load(d_final_state + p_n + o_s)
+        if i_scan == 2:
+            b_s = gl.load(d_final_state + p_n + o_sv[:, None] + o_sk[None, :] * V)
     b_gl = 0.0
     i_t = gl.where(sign > 0, 0, count - 1)
     if count > 0:
@@ -160,13 +163,13 @@ def chunk_h_o_grads_sm90_kernel(
         c_x = s_x.index(slot)
         c_z = s_z.index(slot)
         b_s16 = b_s.to(IO)
-        p_s = ((chunk + i_t) * HV + i_h) * (K * V) + o_sv[:, None] * K + o_sk[None, :]
+        p_s = ((chunk + i_t) * HV + i_h) * (K * V)
         if h is not None:
             if i_scan == 0:
-                gl.store(h + p_s, b_s16)
+                gl.store(h + p_s + o_s, b_s16)
         if d_s is not None:
             if i_scan == 1:
-                gl.store(d_s + p_s, b_s16)
+                gl.store(d_s + p_s + o_s, b_s16)
         p = warpgroup_mma(c_y, c_x.permute((1, 0)), gl.zeros([C, C], gl.float32, M_cc), use_acc=False, is_async=True)
         read = warpgroup_mma(
             gl.convert_layout(b_s16, by_k), c_x.permute((1, 0)), gl.zeros([BV, C], gl.float32, M_vc),

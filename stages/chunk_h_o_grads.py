@@ -71,6 +71,8 @@ stages:
 outputs: {d_q: grads.d_q, d_k: grads.d_k, d_v: grads.d_v, d_g: gate.d_g, d_initial_state: grads.d_initial_state}
 """
 
+FASTER_ON = ("sm_90",)
+
 
 def reference(q, k, v, g, g_gamma, initial_state, d_o, d_final_state, *, scale, C):
     """q, k [B, T, H, K], v, d_o [B, T, HV, V], g [B, T, HV], g_gamma [HV], states [B, HV, K, V]."""

@@ -104,7 +104,8 @@ def scan(x, y, z, b, S, C, backward=False):
         out = read * torch.einsum("bthx,bhxz->bthz", x[:, rows], S)
         states.append(S[:, None])
         outs.append(out + torch.einsum("bhij,bjhz->bihz", scores, z[:, rows]))
-        S = torch.exp2(last[:, 0])[..., None, None] * S + torch.einsum("bthx,bthz->bhxz", write * y[:, rows], z[:, rows])
+        S = torch.exp2(last[:, 0])[..., None, None] * S
+        S = S + torch.einsum("bthx,bthz->bhxz", write * y[:, rows], z[:, rows])
     if backward:
         outs, states = outs[::-1], states[::-1]
     return torch.cat(outs, dim=1), torch.cat(states, dim=1), S

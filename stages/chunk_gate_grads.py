@@ -52,8 +52,11 @@ def reference(q, k, v, g, g_gamma, d_o, h, d_s, *, scale, C):
 def configs(axes, device):
     """BK key columns of a chunk at a time, against BV value columns."""
     shared = {"BK": 64, "BK_F32": 32, "BV": 64, "BV_F32": 32, "num_stages_F32": 1}
-    warps = 8 if axes["C"] == 128 else 4
-    return [{**shared, "num_warps": warps, "num_stages": stages} for stages in (2, 3)]
+    if axes["C"] == 128:
+        tiles = [(8, 2), (8, 1)]
+    else:
+        tiles = [(4, 2), (4, 3)] if device == "sm_90" else [(8, 2), (8, 3)]
+    return [{**shared, "num_warps": warps, "num_stages": stages} for warps, stages in tiles]
 
 
 def launch(q, k, v, g, g_gamma, d_o, h, d_s, d_g, *, scale, C, seqs, config):

@@ -25,7 +25,7 @@ def scan_grads_configs(axes, device):
     if device == "sm_90":
         tiles = [(64, 4, 1)]
     elif axes["K"] > 128 or axes["V"] > 128 or C == 128:
-        tiles = [(32, 8, 1), (64, 8, 1)]
+        tiles = [(32, 8, 1)]
     else:
         tiles = [(32, 8, 2), (32, 4, 2)]
     return [{**shared, "BV": BV, "num_warps": warps, "num_stages": stages} for BV, warps, stages in tiles]

@@ -62,14 +62,13 @@ def pair_decay(s_g, sign, M: gl.constexpr):
     return gl.exp2(gl.where(m, b_x[None, :] - b_y[:, None], float("-inf")))
 
 
-@gluon.jit(do_not_specialize=["scale", "T", "NT", "H", "HV"])
+@gluon.jit(do_not_specialize=["scale", "first", "T", "NT", "H", "HV"])
 def chunk_h_o_grads_sm90_kernel(
     q, k, v, g, g_gamma, initial_state, d_o, d_final_state, d_q, d_k, d_v, h, d_s, d_initial_state, scale,
-    cu_seqlens, chunk_offsets, T, NT, H, HV,
-    K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, W: gl.constexpr,
-    FIRST: gl.constexpr, SCANS: gl.constexpr,
+    first, cu_seqlens, chunk_offsets, T, NT, H, HV,
+    K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, W: gl.constexpr, SCANS: gl.constexpr,
 ):  # fmt: skip
-    """SCANS of three from FIRST on: 0 gives d_q and h, 1 d_k, d_s and d_initial_state, 2 d_v (chunk_h_o_grads_kernel).
+    """SCANS of three from ``first`` on: 0 gives d_q and h, 1 d_k, d_s and d_initial_state, 2 d_v (chunk_h_o_grads_kernel).
     K, V: widths of their keys and values.
 
     One program of W warps owns BV value columns of one scan of one sequence's head. State and values are held
@@ -91,7 +90,7 @@ def chunk_h_o_grads_sm90_kernel(
 
     pid = gl.program_id(0)
     i_v = pid % NV * BV
-    i_scan = pid // NV % SCANS + FIRST
+    i_scan = pid // NV % SCANS + first
     i_h = pid // NV // SCANS % HV
     i_n = pid // NV // SCANS // HV
     if cu_seqlens is None:

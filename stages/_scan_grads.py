@@ -99,10 +99,10 @@ def on_hopper(given, made, run, scale, C, seqs, config):
         chunk_h_o_grads_sm90_kernel,
         grid=(seqs.N * HV * len(run) * (values // config["BV"]),),
         args=dict(
-            **given, d_q=d_q, d_k=d_k, d_v=d_v, scale=scale, cu_seqlens=seqs.cu_seqlens,
+            **given, d_q=d_q, d_k=d_k, d_v=d_v, scale=scale, first=run[0], cu_seqlens=seqs.cu_seqlens,
             chunk_offsets=seqs.chunk_offsets, T=T, NT=seqs.NT, H=H, HV=HV,
         ),
-        constexprs=dict(K=keys, V=values, C=C, BV=config["BV"], W=config["num_warps"], FIRST=run[0], SCANS=len(run)),
+        constexprs=dict(K=keys, V=values, C=C, BV=config["BV"], W=config["num_warps"], SCANS=len(run)),
         num_warps=config["num_warps"],
         num_stages=config["num_stages"],
     )  # fmt: skip

@@ -8,6 +8,7 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 
 from .chunk_delta_o_sm90 import LOG2_E, copy_rows
 
+SCANS = gl.constexpr(3)
 PAST = gl.constexpr(-1e30)
 """log2 decay of rows past a chunk's end: no difference to it is nan, and 2^ of it is 0."""
 
@@ -62,14 +63,14 @@ def pair_decay(s_g, sign, M: gl.constexpr):
     return gl.exp2(gl.where(m, b_x[None, :] - b_y[:, None], float("-inf")))
 
 
-@gluon.jit(do_not_specialize=["scale", "first", "T", "NT", "H", "HV"])
+@gluon.jit(do_not_specialize=["scale", "T", "NT", "H", "HV"])
 def chunk_h_o_grads_sm90_kernel(
     q, k, v, g, g_gamma, initial_state, d_o, d_final_state, d_q, d_k, d_v, h, d_s, d_initial_state, scale,
-    first, cu_seqlens, chunk_offsets, T, NT, H, HV,
-    K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, W: gl.constexpr, SCANS: gl.constexpr,
+    cu_seqlens, chunk_offsets, T, NT, H, HV,
+    K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, W: gl.constexpr,
 ):  # fmt: skip
-    """SCANS of three from ``first`` on: 0 gives d_q and h, 1 d_k, d_s and d_initial_state, 2 d_v (chunk_h_o_grads_kernel).
-    K, V: widths of their keys and values.
+    """Three scans of keys and values of one width: 0 gives d_q and h, 1 d_k, d_s and d_initial_state, 2 d_v, as
+    chunk_h_o_grads_kernel has them.
 
     One program of W warps owns BV value columns of one scan of one sequence's head. State and values are held
     transposed: what comes out of one product is in the registers, as the next one's left operand. Rows past a
@@ -90,9 +91,15 @@ def chunk_h_o_grads_sm90_kernel(
 
     pid = gl.program_id(0)
     i_v = pid % NV * BV
-    i_scan = pid // NV % SCANS + first
-    i_h = pid // NV // SCANS % HV
-    i_n = pid // NV // SCANS // HV
+    if h is None:
+        i_nh = pid // NV // SCANS
+        i_scan = pid // NV % SCANS
+    else:
+        # those that store states take longer: they begin together, and the third ones fill up what is left
+        i_nh = pid // NV % (gl.num_programs(0) // (NV * SCANS))
+        i_scan = pid // (gl.num_programs(0) // SCANS)
+    i_h = i_nh % HV
+    i_n = i_nh // HV
     if cu_seqlens is None:
         bos = i_n.to(gl.int64) * T
         length = T

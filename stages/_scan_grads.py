@@ -5,25 +5,23 @@ from ._tiles import by_dtype, precision, state_limits
 
 
 def scan_grads_limits(axes, device):
-    """None, or why these sizes are refused: on Hopper those that the kernel written for it does not take."""
+    """None, or why these sizes are refused: on Hopper those that the kernel written for it was not run with there."""
     if device == "sm_90":
-        if axes["C"] != 64:
-            return f"C = {axes['C']}: on {device} 64"
-        for name in ("K", "V"):
-            if axes[name] not in (64, 128):
-                return f"{name} = {axes[name]}: on {device} 64 or 128"
+        for name, size in (("C", 64), ("K", 128), ("V", 128)):
+            if axes[name] != size:
+                return f"{name} = {axes[name]}: on {device} {size}"
     return state_limits(axes, device)
 
 
 def scan_grads_configs(axes, device):
-    """As for the scan itself. gluon: the kernel for Hopper, for 16 bits."""
+    """As for the scan itself. gluon: the kernel for Hopper, for 16 bits and all three gradients."""
     C = axes["C"]
     shared = {
         "gluon": int(device == "sm_90"), "gluon_F32": 0, "BK": 64, "BK_F32": 32, "BV_F32": 16, "num_stages_F32": 1,
         "num_warps_F32": 8 if C == 128 else 4,
     }  # fmt: skip
     if device == "sm_90":
-        tiles = [(64, 4, 1)]
+        tiles = [(64, 4, 2)]
     elif axes["K"] > 128 or axes["V"] > 128 or C == 128:
         tiles = [(32, 8, 1)]
     else:
@@ -35,25 +33,23 @@ def scan_grads(
     q, k, v, g, g_gamma, initial_state, d_o, d_final_state, d_q, d_k, d_v, h, d_s, d_initial_state,
     scale, C, seqs, config,
 ):  # fmt: skip
-    """The scans whose results are wanted; several in one launch where one kernel does them."""
-    made = [(d_q, h, None), (d_k, d_s, d_initial_state), (d_v, None, None)]
-    wanted = [i for i, results in enumerate(made) if any(each is not None for each in results)]
-    if by_dtype(config, "gluon", k.dtype) and all(made[i][0] is not None for i in wanted):
-        given = dict(
-            q=q, k=k, v=v, g=g, g_gamma=g_gamma, initial_state=initial_state, d_o=d_o, d_final_state=d_final_state,
-            h=h, d_s=d_s, d_initial_state=d_initial_state,
-        )  # fmt: skip
-        runs = in_one_grid(wanted, k.shape[-1] == v.shape[-1])
-        return [on_hopper(given, (d_q, d_k, d_v), run, scale, C, seqs, config) for run in runs]
+    """A launch by each scan whose results are wanted; one for all three where a kernel does them."""
     scans = [
-        ((d_o, v, k), initial_state, dict(BACKWARD=False, TURNED=True)),
-        ((v, d_o, q), d_final_state, dict(BACKWARD=True, TURNED=True)),
-        ((k, q, d_o), d_final_state, dict(BACKWARD=True, TURNED=False)),
+        ((d_o, v, k), initial_state, (d_q, h, None), dict(BACKWARD=False, TURNED=True)),
+        ((v, d_o, q), d_final_state, (d_k, d_s, d_initial_state), dict(BACKWARD=True, TURNED=True)),
+        ((k, q, d_o), d_final_state, (d_v, None, None), dict(BACKWARD=True, TURNED=False)),
     ]
+    if by_dtype(config, "gluon", k.dtype) and all(out is not None for _, _, (out, *_), _ in scans):
+        return [
+            on_hopper(
+                q, k, v, g, g_gamma, initial_state, d_o, d_final_state, d_q, d_k, d_v, h, d_s, d_initial_state,
+                scale, C, seqs, config,
+            )
+        ]  # fmt: skip
     return [
-        one_scan(*read, g, g_gamma, first, *made[i], scale, v.shape[2], C, seqs, config, **form)
-        for i, (read, first, form) in enumerate(scans)
-        if i in wanted
+        one_scan(*read, g, g_gamma, first, *made, scale, v.shape[2], C, seqs, config, **form)
+        for read, first, made, form in scans
+        if any(each is not None for each in made)
     ]
 
 
@@ -77,32 +73,23 @@ def one_scan(x, y, z, g, g_gamma, first, out, states, last, scale, HV, C, seqs, 
     )  # fmt: skip
 
 
-def in_one_grid(wanted, same_widths):
-    """The wanted scans in runs of neighbours; the last one's keys are as wide as the others' values."""
-    runs = []
-    for i in wanted:
-        if runs and runs[-1][-1] == i - 1 and (same_widths or i < 2):
-            runs[-1].append(i)
-        else:
-            runs.append([i])
-    return runs
+def on_hopper(
+    q, k, v, g, g_gamma, initial_state, d_o, d_final_state, d_q, d_k, d_v, h, d_s, d_initial_state,
+    scale, C, seqs, config,
+):  # fmt: skip
+    """All of them by the kernel that is written for it."""
+    from ..kernels.chunk_h_o_grads_sm90 import SCANS, chunk_h_o_grads_sm90_kernel
 
-
-def on_hopper(given, made, run, scale, C, seqs, config):
-    """Some of the scans by the kernel that is written for them."""
-    from ..kernels.chunk_h_o_grads_sm90 import chunk_h_o_grads_sm90_kernel
-
-    (_, T, H, K), (HV, V) = given["k"].shape, given["v"].shape[2:]
-    keys, values = (K, V) if run == [2] else (V, K)
-    d_q, d_k, d_v = (each if i in run else made[run[0]] for i, each in enumerate(made))  # one not in the run is unused
+    (_, T, H, K), (HV, V) = k.shape, v.shape[2:]
     return Launch(
         chunk_h_o_grads_sm90_kernel,
-        grid=(seqs.N * HV * len(run) * (values // config["BV"]),),
+        grid=(seqs.N * HV * SCANS.value * (V // config["BV"]),),
         args=dict(
-            **given, d_q=d_q, d_k=d_k, d_v=d_v, scale=scale, first=run[0], cu_seqlens=seqs.cu_seqlens,
-            chunk_offsets=seqs.chunk_offsets, T=T, NT=seqs.NT, H=H, HV=HV,
+            q=q, k=k, v=v, g=g, g_gamma=g_gamma, initial_state=initial_state, d_o=d_o, d_final_state=d_final_state,
+            d_q=d_q, d_k=d_k, d_v=d_v, h=h, d_s=d_s, d_initial_state=d_initial_state, scale=scale,
+            cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets, T=T, NT=seqs.NT, H=H, HV=HV,
         ),
-        constexprs=dict(K=keys, V=values, C=C, BV=config["BV"], W=config["num_warps"], SCANS=len(run)),
+        constexprs=dict(K=K, V=V, C=C, BV=config["BV"], W=config["num_warps"]),
         num_warps=config["num_warps"],
         num_stages=config["num_stages"],
     )  # fmt: skip

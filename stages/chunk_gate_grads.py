@@ -55,7 +55,7 @@ def configs(axes, device):
     if axes["C"] == 128:
         tiles = [(8, 2), (8, 1)]
     else:
-        tiles = [(4, 2), (4, 3)] if device == "sm_90" else [(8, 2), (8, 3)]
+        tiles = [(4, 3), (4, 2)] if device == "sm_90" else [(8, 2), (8, 3)]
     return [{**shared, "num_warps": warps, "num_stages": stages} for warps, stages in tiles]
 
 

@@ -10,6 +10,7 @@ import torch
 from support.ops import RAGGED, check, inputs, same_bits
 
 from chunkwise.runner import load
+from chunkwise.runner.compiling.meta_launches import meta_launches
 from chunkwise.runner.loading.pipelines import find_pipeline
 from chunkwise.runner.main import main
 from chunkwise.runner.rewriting.fusion import fusions
@@ -31,6 +32,17 @@ BACKWARDS = {
     "qwen3_next_gdn": [STATES, f"{VJPS}d(cumsum.y), d(beta.y), d(knorm.y)"],
 }
 """The same of the backward pass."""
+SCANS = "chunk_h_o_grads"
+BY_SCANS = {
+    "simple_gla": "out.vjp.grads, out.vjp.gate: chunk_h_o_grads, chunk_gate_grads in place of out.vjp, scan.vjp, "
+    "d(cumsum.y), d(k), d(v)",
+    "retention": "out.vjp.grads: chunk_h_o_grads in place of out.vjp, scan.vjp, d(k), d(v)",
+    "lightning": "out.vjp.grads: chunk_h_o_grads in place of out.vjp, scan.vjp, d(k), d(v)",
+    "linear_attn": "out.vjp.grads: chunk_h_o_grads in place of out.vjp, scan.vjp, d(k), d(v)",
+    "mamba2": "read.vjp.grads, read.vjp.gate: chunk_h_o_grads, chunk_gate_grads in place of read.vjp, scan.vjp, "
+    "d(write.v), d(cumsum.y), d(b)",
+}
+"""The same by scans of the forward pass's form."""
 
 
 def notes(an_op, given):
@@ -86,10 +98,36 @@ def test_what_is_fused_of_the_backward_pass(name):
     assert backward_notes(an_op, inputs(an_op, **SIZES)) == BACKWARDS[name]
 
 
+@pytest.mark.parametrize("name", BY_SCANS)
+def test_a_backward_pass_by_scans(name):
+    """Nothing reads the states any more: they are not rebuilt."""
+    an_op = load(name, fuse=SCANS)
+    given = inputs(an_op, **SIZES)
+    plan = an_op.bind(given).backward_plan(backward(an_op, given))
+    assert list(plan.notes) == [BY_SCANS[name]]
+    assert "scan.rebuild" not in [step.node.id for step in plan.steps]
+
+
+def test_only_the_scans_that_are_wanted():
+    """An initial state is read though the plain stages read the rebuilt states alone."""
+    an_op = load("simple_gla", fuse=SCANS)
+    given = inputs(an_op, **SIZES)
+
+    def made(**keywords):
+        steps = an_op.bind(given).backward_plan(backward(an_op, given, **keywords)).steps
+        return {step.node.id: list(step.node.outputs) for step in steps}
+
+    assert made(wanted=["v"]) == {"out.vjp.grads": ["d_v"]}
+    assert made(wanted=["q", "initial_state"]) == {"out.vjp.grads": ["d_q", "d_initial_state"]}
+    assert made(wanted=["g"]) == {"out.vjp.grads": ["h", "d_s"], "out.vjp.gate": ["d_g"], "cumsum.vjp": ["d_x"]}
+    assert backward_notes(an_op, given, cotangents=["final_state"]) == []
+
+
 REFERENCES = [
     *((name, fuse) for name in FUSED for fuse in (BOTH, BACKWARD)),
     ("simple_gla", "chunk_h_o"),
     ("retention", "chunk_h_o"),
+    *((name, SCANS) for name in ("simple_gla", "retention", "mamba2")),
 ]
 
 
@@ -235,6 +273,29 @@ def test_which_kernel_for_hopper(HV, V, groups):
     [launcher] = find_stages()["chunk_h_o"].launchers
     for B in (1, 100):
         assert launcher.configs(dict(B=B, HV=HV, K=128, V=V, C=64), "sm_90")[0]["groups"] == groups
+
+
+@pytest.mark.parametrize(
+    "axes, why",
+    [
+        (dict(K=128, V=128, C=64), None),
+        (dict(K=128, V=128, C=32), "C = 32: on sm_90 64"),
+        (dict(K=64, V=128, C=64), "K = 64: on sm_90 128"),
+        (dict(K=128, V=256, C=64), "V = 256: on sm_90 128"),
+    ],
+)
+def test_sizes_of_the_scans_for_hopper(axes, why):
+    for launcher, heads in zip(find_stages()[SCANS].launchers, (dict(H=2, HV=2), dict(H=1, HV=2)), strict=True):
+        assert launcher.when(axes | heads, "sm_90") == why and launcher.when(axes | heads, "sm_80") is None
+
+
+@pytest.mark.parametrize("io, grids", [(torch.bfloat16, [(6,)]), (torch.float32, [(8,), (8,), (8,)])])
+def test_scans_for_hopper_are_one_launch(io, grids):
+    """In 16 bits: three scans of two slices each; else a launch by scan."""
+    stage, axes = find_stages()[SCANS], dict(B=1, T=64, H=1, HV=1, K=128, V=128, C=64)
+    [config] = stage.launchers[0].configs(axes, "sm_90")
+    launches = meta_launches(stage.contract, stage.launchers[0], False, axes, io, "plain", config)
+    assert [each.grid for each in launches] == grids
 
 
 def test_sizes_that_fused_gradients_refuse():

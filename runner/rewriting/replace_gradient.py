@@ -17,12 +17,14 @@ def with_gradient_replaced(
     graph: Graph, match: GradientMatch, stage: Stage, stages: Mapping[str, Stage]
 ) -> Graph | None:
     """The values at the boundary keep their names. A sum at an input goes with the contributions where there are no
-    others, else it takes one in their place. None where the stages need what is not there."""
+    others, else it takes one in their place. None where the stages need what is neither read there nor an input."""
     whole = replacement(stage, Stages(stages), match.absent, match.cotangents)
     makes = {whole.outputs.get(f"d_{name}"): name for name in match.wanted}
     parts = needed(whole, stage, set(makes) - {None})
     read = {value for part in parts for value in part.inputs.values() if value}
-    known = {**match.reads, **{f"d_{name}": match.reads.get(f"d({name})") for name in match.cotangents}}
+    given = {name: value for name, value in match.forward.values.items() if value in graph.inputs}
+    incoming = {f"d_{name}": match.reads.get(f"d({name})") for name in match.cotangents}
+    known = {**given, **match.reads, **incoming}
     outside = {value for value in read if whole.values[value].producer not in {part.id for part in parts}}
     if None in makes or not all(known.get(value) for value in outside):
         return None

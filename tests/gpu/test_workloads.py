@@ -93,9 +93,9 @@ def test_fused_in_float32(name, workload):
         check(kernel, inputs(kernel, device="cuda", **WORKLOADS[workload]))
 
 
-@pytest.mark.parametrize("name", ["gated_delta", "delta_rule", "qwen3_next_gdn"])
+@pytest.mark.parametrize("name", ["gated_delta", "delta_rule", "qwen3_next_gdn", "simple_gla", "retention", "mamba2"])
 def test_fused_gradients_in_float32(name):
-    kernel = op(name, backend="triton", fuse="chunk_delta_grads,chunk_delta_states")
+    kernel = op(name, backend="triton", fuse="chunk_delta_grads,chunk_delta_states,chunk_h_o_grads")
     check(kernel, inputs(kernel, device="cuda", **SMALL), backward=True)
 
 

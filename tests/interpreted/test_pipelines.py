@@ -38,3 +38,12 @@ def test_fused_gradients(name, HV, seqlens):
     given = inputs(kernel, seqlens=seqlens, B=1, T=18, H=1, HV=HV, K=24, V=40)
     result = check(kernel, given, seqlens=seqlens, backward=True)
     assert {"scan.rebuild", "out.vjp.reverse", "out.vjp.grads"} <= {row.id for row in result.rows}
+
+
+@pytest.mark.parametrize("name,HV,seqlens", [("simple_gla", 2, (17, 0, 1)), ("mamba2", 1, None)])
+def test_gradients_by_scans(name, HV, seqlens):
+    """With value heads that share keys, and with each its own."""
+    kernel = load(name, backend="interpret", fuse="chunk_h_o_grads").with_axes({"C": 16})
+    given = inputs(kernel, seqlens=seqlens, B=1, T=19, H=1, HV=HV, K=24, V=40)
+    result = check(kernel, given, seqlens=seqlens, backward=True)
+    assert {"grads", "gate"} <= {row.id.rpartition(".")[2] for row in result.rows}

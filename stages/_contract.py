@@ -112,6 +112,7 @@ class Launcher:
     configs(axes, device) -> list[Config]: what ships, best first; device is a class such as "sm_90".
     when(axes, device) -> None, or the reason why this launcher refuses these sizes.
     scratch: name -> Port, buffers that the runner allocates; shapes over axes and config values.
+    not_in: IO dtypes that it refuses, as "fp16" -> the reason.
     """
 
     name: str
@@ -119,3 +120,4 @@ class Launcher:
     configs: Callable[[Mapping[str, int], str], list[Config]]
     when: Callable[[Mapping[str, int], str], str | None] = always
     scratch: Mapping[str, Port] = field(default_factory=dict)
+    not_in: Mapping[str, str] = field(default_factory=dict)

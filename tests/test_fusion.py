@@ -172,6 +172,19 @@ def test_auto_takes_what_was_timed_faster_on_this_device():
     assert fusions("auto", quick, torch.device("cpu"), torch.float32) == []
 
 
+@pytest.mark.parametrize("fuse", ["auto", BACKWARD])
+def test_a_dtype_that_a_kernel_refuses(monkeypatch, fuse):
+    """Its part of the backward pass stays as it is, and a note says why."""
+    monkeypatch.setattr("chunkwise.runner.rewriting.fusion.device_class", lambda device: "sm_90")
+    an_op = load("gated_delta", fuse=fuse)
+    assert BACKWARDS["gated_delta"][-1] in backward_notes(an_op, inputs(an_op, torch.bfloat16, **SIZES))
+    found = backward_notes(an_op, inputs(an_op, torch.float16, **SIZES))
+    assert [note for note in found if "chunk_delta_grads" in note] == [
+        "out.vjp.grads: chunk_delta_grads not in place of out.vjp, scan.vjp, wy.vjp, solve.vjp, kkt.vjp, d(cumsum.y), "
+        "d(k): fp16: d_q was not finite on an H200 (NOTES.md)"
+    ]
+
+
 def test_none_is_the_file_and_names_choose():
     given = inputs(load("gated_delta"), **SIZES)
     plain = load("gated_delta")

@@ -19,7 +19,7 @@ def back_end(facts: Facts, node: Node) -> list[Line]:
     if facts.backend == "reference":
         text = f"{name} runs its reference in PyTorch; its kernels ({', '.join(kernels)}) are not asked"
         return [*lines, Line(text, node.mark, fact)]
-    tried = offers(node, local_sizes(node, facts.sizes), facts.device)
+    tried = offers(node, local_sizes(node, facts.sizes), facts.device, facts.io)
     lines += [Line(offer(facts, node, launcher, refusal), node.mark, fact) for launcher, refusal in tried]
     if tried[-1][1] is not None:
         lines.append(Line(f"{name} has no kernel for these sizes, and a run refuses them", node.mark, fact))

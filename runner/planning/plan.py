@@ -166,7 +166,7 @@ def needed_values(graph: Graph, wanted: set[str], given: set[str]) -> set[str]:
 
 def make_step(graph: Graph, node: Node, sizes, io, backend, device, needed: set[str], release) -> Step:
     axes = local_sizes(node, sizes)
-    launcher, why = choose(node, axes, backend, device)
+    launcher, why = choose(node, axes, backend, device, io)
     config, tuned, stale = configuration(node, launcher, axes, io, device) if launcher else ({}, False, "")
     outputs = {
         port: buffer_of(graph.values[node.outputs[port]], sizes, io)
@@ -228,13 +228,13 @@ def launchers_mark(node: Node) -> Mark:
     return StageSource(Path(node.stage.file)).assignment("VJP_LAUNCHERS" if node.stage.is_vjp else "LAUNCHERS")
 
 
-def choose(node: Node, axes, backend: str, device: torch.device) -> tuple[Launcher | None, str]:
-    """The first launcher that takes these sizes; the reference only where it was asked for or no kernel exists."""
+def choose(node: Node, axes, backend: str, device: torch.device, io: torch.dtype) -> tuple[Launcher | None, str]:
+    """The first launcher that takes io and these sizes; the reference only where it was asked for or no kernel is."""
     if backend == "reference" or node.stage.transport:
         return None, ""
     if not node.stage.launchers:
         return None, f"{node.stage.name} has no kernel: its reference runs in PyTorch"
-    tried = offers(node, axes, device_class(device))
+    tried = offers(node, axes, device_class(device), io)
     if tried[-1][1] is None:
         return tried[-1][0], refusals(tried[:-1])
     message = f"{node.id} ({node.stage.name}) has no kernel for these sizes: {refusals(tried)}"
@@ -250,11 +250,15 @@ def refusals(tried: list[tuple[Launcher, str | None]]) -> str:
     return "; ".join(f"{', '.join(who)} refused: {reason}" for reason, who in names.items())
 
 
-def offers(node: Node, axes: Mapping[str, int], device: str) -> list[tuple[Launcher, str | None]]:
-    """The stage's launchers up to the first that takes these sizes, each with its reason to refuse them."""
+def offers(
+    node: Node, axes: Mapping[str, int], device: str, io: torch.dtype | None
+) -> list[tuple[Launcher, str | None]]:
+    """The stage's launchers up to the first that takes this dtype and these sizes, each with its reason to refuse."""
     tried = []
     for launcher in node.stage.launchers:
-        tried.append((launcher, refusal(node.stage, launcher, axes, device, node.id)))
+        why = io and launcher.not_in.get(name_of(io))
+        why = f"{name_of(io)}: {why}" if why else refusal(node.stage, launcher, axes, device, node.id)
+        tried.append((launcher, why))
         if tried[-1][1] is None:
             break
     return tried

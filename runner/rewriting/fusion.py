@@ -43,14 +43,19 @@ def check_fuse(fuse: str, stages: Mapping[str, Stage]) -> dict[str, Stage]:
 
 
 def fused_graph(
-    graph: Graph, allowed: list[Stage], stages: Mapping[str, Stage], sizes: Mapping[str, int], device: torch.device
+    graph: Graph,
+    allowed: list[Stage],
+    stages: Mapping[str, Stage],
+    sizes: Mapping[str, int],
+    device: torch.device,
+    io: torch.dtype | None = None,
 ) -> Graph:
     """The graph with parts of each phase replaced, the last phase first: what is rebuilt, and whether it can be rebuilt
     in one kernel, is what the backward pass reads. What was refused, and why, is among its notes."""
     refused: list[str] = []
 
     def takes(node: Node) -> bool:
-        why = refusal(node, sizes, device)
+        why = refusal(node, sizes, device, io)
         if why:
             refused.append(f"{node.id}: {node.stage.name} not in place of {', '.join(node.replaces)}: {why}")
         return not why
@@ -61,7 +66,7 @@ def fused_graph(
     return replace(found, notes=(*graph.notes, *dict.fromkeys(refused))) if refused else found
 
 
-def refusal(node: Node, sizes: Mapping[str, int], device: torch.device) -> str | None:
-    """Why no launcher takes these sizes; None where one does."""
-    reasons = [why for _, why in offers(node, local_sizes(node, sizes), device_class(device))]
-    return None if None in reasons else "; ".join(reasons)
+def refusal(node: Node, sizes: Mapping[str, int], device: torch.device, io: torch.dtype | None) -> str | None:
+    """Why no launcher takes this dtype and these sizes; None where one does."""
+    reasons = [why for _, why in offers(node, local_sizes(node, sizes), device_class(device), io)]
+    return None if None in reasons else "; ".join(dict.fromkeys(reasons))

@@ -12,6 +12,7 @@ import torch
 
 from chunkwise.runner.calling.function import Op
 from chunkwise.runner.compiling.meta_launches import meta_launches
+from chunkwise.runner.planning.dtypes import name_of
 from chunkwise.runner.verification.verify import verify
 
 from .one_stage import STAGES, stage_inputs, stage_op
@@ -22,6 +23,7 @@ SIZES |= dict(HI=4, TOP=6, M=4, NB=50, GO=2, HG=3, DO=64)
 WIDTHS = ("K", "V", "D", "DI", "NS", "DV", "DN", "DC", "DR", "KI")
 """Axes that have the size K of a job."""
 BF16 = [(64, 16), (64, 64), (128, 16), (128, 32), (128, 64), (128, 128), (256, 32), (256, 64), (256, 128)]
+F16 = [(128, 64)]
 F32 = [(64, 64), (128, 64), (128, 128), (256, 64)]
 """(K = V, C) by IO dtype."""
 
@@ -49,12 +51,12 @@ def launchers(stage, backward: bool):
 def jobs(name: str, device: str) -> list[Job]:
     """The jobs of one stage for a device class such as sm_90."""
     stage, seen, found = STAGES[name], set(), []
-    for io, KC in ((torch.bfloat16, BF16), (torch.float32, F32)):
+    for io, KC in ((torch.bfloat16, BF16), (torch.float16, F16), (torch.float32, F32)):
         for K, C in KC:
             for backward in (False, True):
                 for place, launcher in enumerate(launchers(stage, backward)):
                     axes = taken(launcher, K, C, device)
-                    if axes is None:
+                    if axes is None or name_of(io) in launcher.not_in:
                         continue
                     for config in launcher.configs(axes, device):
                         keys = compile_keys(stage, launcher, backward, axes, io, config)

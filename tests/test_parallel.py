@@ -523,7 +523,7 @@ def test_without_a_process_group():
 
 
 REFUSED = {
-    "run gated_delta --fuse auto": "--fuse is not there with --context-parallel: what is cut runs its stages one",
+    "run gla --fuse chunk_h_o_k": "--fuse is not there with --context-parallel: what is cut runs its stages one",
     "run gated_delta --proton": "--proton is not there with --context-parallel: a profile is of one process",
     "run flash --params nope=1": "--params: the pipeline has no param nope",
     "run mla_naive": "attend (rope_attention) reads rows along Sk, and does not say that it needs those of all ranks",

@@ -16,6 +16,7 @@ from triton.runtime.jit import JITFunction
 
 from chunkwise.runner.calling import function
 from chunkwise.runner.planning import plan
+from chunkwise.runner.rewriting import fusion
 
 STREAM = 7
 numbers = count(1000)
@@ -77,6 +78,7 @@ def stand_in_driver(keeps: bool = True):
             mock.patch.object(JITFunction, "_do_compile", compiled),
             mock.patch.object(function, "resolve_backend", lambda asked, device, io: asked),
             mock.patch.object(plan, "device_class", lambda device: "sm_90"),
+            mock.patch.object(fusion, "device_class", lambda device: "sm_90"),
         ):
             yield driver.active
     finally:

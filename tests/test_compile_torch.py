@@ -66,6 +66,24 @@ def assert_same(function, an_op, given, **keywords):
         assert x is None or same_bits(ours[name], x), name
 
 
+FUSED = "delta_prescan,chunk_delta_o,chunk_h_o,chunk_delta_grads,chunk_delta_states,chunk_h_o_grads"
+
+
+@pytest.mark.parametrize("absent", [(), ("initial_state",)], ids=["all", "no state"])
+@pytest.mark.parametrize("name", ["gated_delta", "simple_gla"])
+def test_fused_stages(name, absent):
+    """Compiled code runs what an eager call runs, by the sizes of each call; the plain stages have other bits."""
+    an_op = load(name, fuse=FUSED)
+    function, counter = compiled(an_op, dynamic=True)
+    for T in (70, 45):
+        given = inputs(an_op, **SMALL | {"T": T}, absent=absent)
+        assert_same(function, an_op, given)
+        names = able(an_op, given)
+        plain, ours = outcome(load(name, fuse="none"), given, names), outcome(function, given, names)
+        assert not all(same_bits(plain[each], ours[each]) for each in ("o", "d_q", "d_k", "d_v"))
+    assert counter.frame_count == 1
+
+
 def arguments(library, given, outputs=None, gradients=(), cu_seqlens=None, lengths=None, seqlens=None):
     """The forward op's arguments in its schema's order."""
     outputs = [name for name, _, _ in library.sources] if outputs is None else outputs

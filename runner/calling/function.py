@@ -57,7 +57,7 @@ def load(
     mode: what a call without gradients runs: auto (one kernel, token by token, for sequences of at most 16 tokens, else
     the chunked form), chunk or recurrent; compiled code, where lengths have no numbers, runs the chunked form unless
     mode is recurrent. fuse: auto: stages that stand for several others in one kernel where that was timed
-    faster on this class of device; NAME,...: these; none. Code under torch.compile runs the plain ones.
+    faster on this class of device; NAME,...: these; none.
     Raises ChunkwiseError, with every error of the file.
     """
     if torch.compiler.is_dynamo_compiling():

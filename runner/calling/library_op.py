@@ -20,7 +20,9 @@ from ..backward import may_be_kept
 from ..graphs.graph import Graph, Value
 from ..graphs.sizes import complete, shape
 from ..planning.dtypes import port_dtype
+from ..rewriting.fusion import NONE
 from .autograd import refuse_create_graph, run_backward, run_forward
+from .call import Call
 from .fingerprint import fingerprint
 
 _library = torch.library.Library("chunkwise", "FRAGMENT")
@@ -132,7 +134,7 @@ class LibraryOp:
     def run(self, *args):
         tensors, params, packing, outputs, gradients = self.read(args)
         call = self.op.bind({**tensors, **params}, *lengths_of(packing), outputs)
-        joint = self.joint(call.graph, gradients, outputs)
+        joint = self.fused(call, self.joint(call.graph, gradients, outputs))
         _, results = run_forward(call, joint)
         found = {value: results[name] for name, value in call.wanted.items()}
         found |= {name: results[name] for name in joint.kept}
@@ -182,6 +184,11 @@ class LibraryOp:
         rebuilt = None if self.op.memory_budget is None else frozenset(self.op.whole.nodes)
         return (view or self.op).joint_graph(graph.absent, frozenset(gradients), frozenset(there), rebuilt)
 
+    def fused(self, call: Call, joint: Graph) -> Graph:
+        """What an eager call of these sizes runs. What is kept is what the compiler was told."""
+        found = call.op.fused(joint, call.sizes, call.device, call.io)
+        return found if set(found.kept) == set(joint.kept) else joint
+
     def keep(self, ctx, inputs, output) -> None:
         """What autograd keeps of a forward call: the arguments of the backward op."""
         tensors, params, packing, outputs, gradients = self.read(inputs)
@@ -191,8 +198,9 @@ class LibraryOp:
         ctx.set_materialize_grads(False)
         flowing = {graph.outputs[name] for name in joint.cotangents}
         ctx.mark_non_differentiable(*(x for name, x in zip(self.values, results) if name not in flowing))
+        read = joint.read_later if self.op.fuse == NONE else tensors  # fused stages may read more, by sizes
         ctx.save_for_backward(
-            *(x if name in joint.read_later else None for name, x in tensors.items()),
+            *(x if name in read else None for name, x in tensors.items()),
             *(x if name in joint.kept else None for name, x in zip(self.values, results)),
             *packing[:2],
         )
@@ -234,7 +242,8 @@ class LibraryOp:
         graph, like = self.op.graph(frozenset(absent)), next(iter(cotangents.values()))
         sizes, nothing = dict(zip(axes_of(graph), sizes)), dict.fromkeys(self.inputs)
         call = self.op.call(graph, nothing, params, sizes, *lengths_of(packing), io, like.device, {})
-        found = run_backward(call, self.joint(graph, gradients, cotangents), kept, cotangents)
+        joint = self.fused(call, self.joint(graph, gradients, cotangents))
+        found = run_backward(call, joint, kept, cotangents)
         return packed(
             found[name] if found.get(name) is not None else self.nothing(name, like, io) for name in self.trained
         )

@@ -113,6 +113,7 @@ class Launcher:
     when(axes, device) -> None, or the reason why this launcher refuses these sizes.
     scratch: name -> Port, buffers that the runner allocates; shapes over axes and config values.
     not_in: IO dtypes that it refuses, as "fp16" -> the reason.
+    always: outputs that it writes whether anyone asked for them or not.
     """
 
     name: str
@@ -121,3 +122,4 @@ class Launcher:
     when: Callable[[Mapping[str, int], str], str | None] = always
     scratch: Mapping[str, Port] = field(default_factory=dict)
     not_in: Mapping[str, str] = field(default_factory=dict)
+    always: tuple[str, ...] = ()

@@ -68,4 +68,4 @@ def launch(q, k, v, beta, Ai, g, initial_state, o, final_state, *, scale, C, seq
     return [scan_o(q, k, v, beta, Ai, g, None, initial_state, o, final_state, scale, C, seqs, config)]
 
 
-LAUNCHERS = [Launcher("triton", launch, scan_o_configs, delta_o_limits)]
+LAUNCHERS = [Launcher("triton", launch, scan_o_configs, delta_o_limits, always=("o",))]

@@ -47,4 +47,4 @@ def launch(qg, A, kg, w, u, b_end, initial_state, o, final_state, *, C, seqs, co
     ]
 
 
-LAUNCHERS = [Launcher("triton", launch, channel_scan_o_configs, channel_scan_o_limits)]
+LAUNCHERS = [Launcher("triton", launch, channel_scan_o_configs, channel_scan_o_limits, always=("o",))]

@@ -108,4 +108,4 @@ def launch(q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, *, 
 
 
 configs = hopper_first(plain_configs, BV=64, num_warps=4, num_stages=2)
-LAUNCHERS = [Launcher("triton", launch, configs, one_piece_limits)]
+LAUNCHERS = [Launcher("triton", launch, configs, one_piece_limits, always=("d_x",))]

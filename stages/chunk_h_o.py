@@ -60,4 +60,4 @@ def launch(q, k, v, g, g_gamma, initial_state, o, final_state, *, scale, C, seqs
     return [scan_o(q, k, v, None, None, g, g_gamma, initial_state, o, final_state, scale, C, seqs, config)]
 
 
-LAUNCHERS = [Launcher("triton", launch, scan_o_configs, scan_o_limits)]
+LAUNCHERS = [Launcher("triton", launch, scan_o_configs, scan_o_limits, always=("o",))]

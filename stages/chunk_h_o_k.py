@@ -45,4 +45,4 @@ def launch(qg, A, kg, v, b_end, initial_state, o, final_state, *, C, seqs, confi
     ]  # fmt: skip
 
 
-LAUNCHERS = [Launcher("triton", launch, channel_scan_o_configs, channel_scan_o_limits)]
+LAUNCHERS = [Launcher("triton", launch, channel_scan_o_configs, channel_scan_o_limits, always=("o",))]

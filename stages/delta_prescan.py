@@ -84,4 +84,4 @@ def launch(k, beta, x, y, Ai, *, C, seqs, config):
     ]  # fmt: skip
 
 
-LAUNCHERS = [Launcher("triton", launch, configs, chunk_limits)]
+LAUNCHERS = [Launcher("triton", launch, configs, chunk_limits, always=("Ai",))]

@@ -56,7 +56,7 @@ def configs(axes, device):
 
 def launch(q, k, b, A, qg, kg, b_end, *, C, scale, seqs, config):
     plain = intra_launch(q, k, None, b, A, None, qg, kg, None, b_end, C=C, scale=scale, seqs=seqs, config=config)
-    if by_dtype(config, "gluon", q.dtype):
+    if by_dtype(config, "gluon", q.dtype) and all(x is not None for x in (A, qg, kg, b_end)):
         from ..kernels.gla_intra_sm90 import gla_intra_sm90_kernel
 
         return [on_hopper(plain, gla_intra_sm90_kernel, ("beta", "A_kk", "kb"))]

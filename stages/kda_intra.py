@@ -60,7 +60,7 @@ def configs(axes, device):
 
 def launch(q, k, beta, b, A_qk, A_kk, qg, kb, kg, b_end, *, C, scale, seqs, config):
     plain = intra_launch(q, k, beta, b, A_qk, A_kk, qg, kg, kb, b_end, C=C, scale=scale, seqs=seqs, config=config)
-    if by_dtype(config, "gluon", q.dtype):
+    if by_dtype(config, "gluon", q.dtype) and all(x is not None for x in (A_qk, A_kk, qg, kb, kg, b_end)):
         from ..kernels.kda_intra_sm90 import kda_intra_sm90_kernel
 
         return [on_hopper(plain, kda_intra_sm90_kernel, BK=32)]

@@ -25,6 +25,7 @@ LOADS = {
     "no path": ((3,), {}, "a pipeline is a name or a path, not an int", 'load("gated_delta")'),
     "nothing": ((None,), {}, "a pipeline is a name or a path, not a NoneType", 'load("gated_delta")'),
     "an empty name": (("",), {}, "the name of the pipeline is empty", 'load("gated_delta")'),
+    "fusions beside none": ((), {"fuse": "none,chunk_h_o"}, "none is among other fusions", "none and auto stand alone"),
     "fusions as a list": ((), {"fuse": ["auto"]}, "fuse is a text, not a list", 'fuse="none", "auto" or "'),
     "one folder": ((), {"stages": "x"}, "stages is a list of folders, not a str", "stages=['x']"),
     "no folders": ((), {"stages": 3}, "stages is a list of folders, each a text or a path", 'stages=["my_stages"]'),

@@ -4,9 +4,11 @@ import math
 
 import pytest
 import torch
+from support.ops import inputs, op
 
 from chunkwise.runner.verification.budgets import CAP, arithmetic_noise, deciding, judge
 from chunkwise.runner.verification.rounding import RHO
+from chunkwise.runner.verification.verify import verify
 from chunkwise.stages._seqs import Seqs
 
 AXES = ("B", "T", "HV", "V")
@@ -206,3 +208,23 @@ def test_noise_grows_with_sums_and_decay():
     assert arithmetic_noise(torch.float64, sizes, 0.0) == pytest.approx(2**-53 * 12)
     assert arithmetic_noise(torch.float32, {**sizes, "T": 5000}, 0.0) == pytest.approx(2**-24 * 12)
     assert arithmetic_noise(torch.float32, {"D": 44, "T": 100}, 0.0) == pytest.approx(2**-24 * 12)
+
+
+def test_chunks_that_end_at_other_rows():
+    """A state by way of a cut where no chunk of the whole ends: exponents of strong decays are other differences."""
+    an_op, cut = op("mamba2"), 65
+    given = inputs(an_op, B=2, T=130, H=2, HV=4, K=32, V=48)
+    axes = {name: value.axes for name, value in an_op.whole.inputs.items()}
+
+    def rows(part):
+        return {name: x[:, part] if axes[name][1:2] == ("T",) else x for name, x in given.items()}
+
+    first = an_op(**rows(slice(0, cut)))
+    second = an_op(**rows(slice(cut, None)) | {"initial_state": first.final_state})
+    found = [
+        verify(an_op, given, expected={"final_state": second.final_state}, made_by="two calls", recut=recut).rows
+        for recut in (True, False)
+    ]
+    assert all(row.ok for row in found[0])
+    wider = [row.value for row, other in zip(*found) if row.verdict.budget > other.verdict.budget]
+    assert wider == ["final_state", "final_state"] and {row.id for row in found[0][-2:]} == {"file"}

@@ -185,6 +185,21 @@ def test_a_dtype_that_a_kernel_refuses(monkeypatch, fuse):
     ]
 
 
+@pytest.mark.parametrize("name", ["gated_delta", "simple_gla", "mamba2"])
+@pytest.mark.parametrize("budget", [None, 20_000, 10**12])
+def test_what_is_kept_is_what_the_stages_left_read(name, budget):
+    """Whatever the budget keeps in place of rebuilding it: fused, some of that is not made any more."""
+    found = []
+    for fuse in ("none", f"{BOTH},{BACKWARD},chunk_h_o,{SCANS}"):
+        an_op = load(name, fuse=fuse, memory_budget=budget)
+        given = inputs(an_op, torch.float64, **SIZES)
+        leaves = {each: x.requires_grad_() for each, x in given.items()}
+        out = an_op(**leaves)
+        found.append([out.o, *torch.autograd.grad(out.o.sum(), list(leaves.values()), allow_unused=True)])
+    for plain, fused in zip(*found):
+        torch.testing.assert_close(fused, plain, rtol=1e-9, atol=1e-9)
+
+
 def test_none_is_the_file_and_names_choose():
     given = inputs(load("gated_delta"), **SIZES)
     plain = load("gated_delta")

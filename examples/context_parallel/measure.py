@@ -86,6 +86,8 @@ def main() -> int:
     parser.add_argument("--tiny", action="store_true")
     tiny = parser.parse_args().tiny
     cuda = torch.cuda.is_available()
+    if not cuda and not tiny:
+        parser.error("there is no GPU for sequences of up to 1,572,864 tokens; --tiny shows it on a CPU")
     if cuda:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")

@@ -205,7 +205,8 @@ def group_of(mesh: DeviceMesh) -> dist.ProcessGroup | None:
     if mesh.ndim != 1:
         names = mesh.mesh_dim_names or tuple(range(mesh.ndim))
         message = f"sequences are cut along one dimension of a mesh, and this one has {mesh.ndim}"
-        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=f"pass mesh[{names[-1]!r}]"))
+        one = " or ".join(f"mesh[{name!r}]" for name in names)
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=f"pass {one}"))
     if mesh.get_coordinate() is None:
         return None
     group, placed = mesh.get_group(), mesh.mesh.tolist()

@@ -37,7 +37,7 @@ def verify_ranks(
         return None
     return verify(
         single, inputs, seqlens=seqlens, params=params, backward=backward, expected=found, cotangents=named,
-        made_by=f"{ranks.size} ranks", progress=progress,
+        made_by=f"{ranks.size} ranks", recut=True, progress=progress,
     )  # fmt: skip
 
 

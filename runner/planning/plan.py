@@ -168,9 +168,10 @@ def make_step(graph: Graph, node: Node, sizes, io, backend, device, needed: set[
     axes = local_sizes(node, sizes)
     launcher, why = choose(node, axes, backend, device, io)
     config, tuned, stale = configuration(node, launcher, axes, io, device) if launcher else ({}, False, "")
+    always = {node.outputs.get(port) for port in launcher.always} if launcher else set()
     outputs = {
         port: buffer_of(graph.values[node.outputs[port]], sizes, io)
-        if node.outputs.get(port) in needed and not declared.mutates
+        if node.outputs.get(port) in needed | always and not declared.mutates
         else None
         for port, declared in node.stage.contract.outputs.items()
     }

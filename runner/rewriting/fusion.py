@@ -38,6 +38,8 @@ def check_fuse(fuse: str, stages: Mapping[str, Stage]) -> dict[str, Stage]:
             message, help = f"{name} stands for no other stages", f"fusions are none, auto, {', '.join(able)}"
             if name not in stages:
                 message, help = f"there is no fusion {name}", did_you_mean(name, able) or help
+            if name in (NONE, AUTO):
+                message, help = f"{name} is among other fusions", f"{NONE} and {AUTO} stand alone"
             raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help))
     return able
 
@@ -63,6 +65,8 @@ def fused_graph(
     found = with_gradients_replaced(graph, [stage for stage in allowed if stage.gradient_of], stages, takes)
     for phase in ("rebuild", "forward"):
         found = with_replaced(found, [stage for stage in allowed if stage.pattern], stages, takes, phase)
+    if found.kept:  # what only the stages replaced have read is not made any more
+        found = replace(found, kept=tuple(name for name in found.kept if name in found.read_later))
     return replace(found, notes=(*graph.notes, *dict.fromkeys(refused))) if refused else found
 
 

@@ -76,6 +76,12 @@ def arithmetic_noise(io: torch.dtype, sizes: Mapping[str, int], gate_span: float
     return UNIT_ROUNDOFF * scale_of(io) * (math.sqrt(max(longest, 1)) + gate_span)
 
 
+def decay_noise(io: torch.dtype, gate_span: float) -> float:
+    """What decays err by, relative, where sequences are cut at other rows: an exponent is a difference of chunk sums,
+    whose absolute error is that of the largest (gate_span, in nats), and where a chunk ends decides which they are."""
+    return UNIT_ROUNDOFF * scale_of(io) * gate_span
+
+
 def scale_of(io: torch.dtype) -> float:
     """Errors of M are measured in float32 arithmetic; how much finer a float64 pipeline is."""
     return FINER if io == torch.float64 else 1.0
@@ -91,12 +97,14 @@ def judge(
     noise: float,
     ill_conditioned: bool = False,
     terms: Callable[[], torch.Tensor] | None = None,
+    other_chunks: float = 0.0,
 ) -> Verdict:
     """got in its own dtype; truth in float64; models: one result of M, or several draws where few roundings decide.
 
     terms: gives, for a sum, the root of the sum of its terms' squares. Their errors add up in quadrature, so where they
     cancel the cap is relative to that root; budgets are not. Where they cancel to nothing, errors are relative to it
     too, and what M happens to be off by says nothing: the budget is the cap.
+    other_chunks: decay_noise, of a result whose chunks are not those of M.
     """
     if not got.is_floating_point():
         return judge_whole_numbers(got, truth)
@@ -116,7 +124,8 @@ def judge(
     err = relative(error.norm().item(), whole.norm().item())
     slice_err, slice_model = worst_slices(error, whole, errors, axes, seqs)
     within = cap / condition if cap < condition < math.inf else 1
-    budget, slice_budget = relative(2 * e * within, size) + rho, 2 * slice_model * within + rho
+    base = rho + other_chunks
+    budget, slice_budget = relative(2 * e * within, size) + base, 2 * slice_model * within + base
     if nothing:
         budget = slice_budget = cap
     over, why = reasons(got, err, budget, slice_err, slice_budget, condition, cap)

@@ -22,7 +22,7 @@ from ..planning.plan import Plan
 from .attribution import attribute_errors
 from .blame import failure
 from .breaches import Breach, breaches
-from .budgets import FEW, OFF, Verdict, arithmetic_noise, cancelled, error_of, judge, relative
+from .budgets import FEW, OFF, Verdict, arithmetic_noise, cancelled, decay_noise, error_of, judge, relative
 from .cancellation import is_gradient, uncancelled, uncancelled_gradient
 from .each_alone import each_alone
 from .generate import ILL_CONDITIONED, make_cotangents
@@ -64,6 +64,7 @@ def verify(
     cotangents: Mapping[str, torch.Tensor] | None = None,
     attribute: bool = False,
     made_by: str = "file",
+    recut: bool = False,
     outputs: Sequence[str] | None = None,
     vs: Sequence[str] = (),
     progress: Progress = str,
@@ -72,7 +73,7 @@ def verify(
 
     backward: gradients too, of every floating-point input, for the cotangents given and random ones for the other
     outputs. expected: outputs and gradients (``d_<input>``) of another implementation, to compare with as well;
-    made_by: what that is called in the rows.
+    made_by: what that is called in the rows. recut: its chunks end at other rows.
     outputs: those that are asked for; all without. vs: other implementations, to be held against the same definition.
     attribute: say how much of each result's error each stage is to blame for, whether that passes or not.
     """
@@ -81,7 +82,8 @@ def verify(
     heads = pick_heads(whole.graph, call.sizes, call.device, call.params)
     subject = on_heads(whole, heads) if heads else whole
     exact = staged_values(subject, torch.float64)
-    noise = arithmetic_noise(call.io, call.sizes, gate_span(subject.graph, exact))
+    span = gate_span(subject.graph, exact)
+    noise, other_chunks = arithmetic_noise(call.io, call.sizes, span), decay_noise(call.io, span) if recut else 0.0
     few = few_roundings(call, decaying_chunks(subject.graph, exact, call.sizes.get("C", 1)))
     rows = []
     for plan in subject.plans:
@@ -94,7 +96,7 @@ def verify(
     progress("verify the op")
     truth, held = truth_of(subject), comparable(subject, expected or {}, cotangents or {})
     judged = op_judge(subject, noise, few, choices, truth)
-    rows += check_op(subject, whole, heads, staged, truth, judged, held, made_by)
+    rows += check_op(subject, whole, heads, staged, truth, judged, held, made_by, other_chunks)
     theirs = [row for name in vs for row in of_peer(name, whole, heads, truth, judged, progress)]
     lengths, found = call.packing.on_host() if call.packing else None, failure(subject, rows)
     blamed = attribute_errors(subject, truth.results, progress) if attribute else ()
@@ -187,10 +189,11 @@ def broken_law(subject: Subject, case: StageCase, value: str, x: torch.Tensor) -
 
 
 def row(
-    subject: Subject, id, stage, name, backend, against, got, truth, model, value: str, noise: float, terms=None
-) -> Row:
+    subject: Subject, id, stage, name, backend, against, got, truth, model, value: str, noise: float, terms=None,
+    other_chunks: float = 0.0,
+) -> Row:  # fmt: skip
     axes, ill = subject.graph.values[value].axes, subject.case in ILL_CONDITIONED
-    verdict = judge(got, truth, model, axes, subject.seqs, subject.call.io, noise, ill, terms)
+    verdict = judge(got, truth, model, axes, subject.seqs, subject.call.io, noise, ill, terms, other_chunks)
     return Row(id, stage, name, backend, against, verdict)
 
 
@@ -219,9 +222,11 @@ def op_judge(subject: Subject, noise: float, few: bool, choices: Mapping, right:
 
     model = models(chain, truth, few_roundings=few)
 
-    def judged(id, name, backend, against, got, right) -> Row:
+    def judged(id, name, backend, against, got, right, other_chunks=0.0) -> Row:
         value, summed = names[name], sums_of(subject, name, terms)
-        return row(subject, id, graph.name, name, backend, against, got, right, model[name], value, noise, summed)
+        return row(
+            subject, id, graph.name, name, backend, against, got, right, model[name], value, noise, summed, other_chunks
+        )
 
     return judged
 
@@ -235,7 +240,7 @@ def sums_of(subject: Subject, name: str, terms: Mapping) -> Callable[[], torch.T
 
 def check_op(
     subject: Subject, whole: Subject, heads, staged: Mapping, right: "Truth", judged: Callable[..., Row],
-    expected: Mapping, made_by: str,
+    expected: Mapping, made_by: str, other_chunks: float,
 ) -> list[Row]:  # fmt: skip
     """The whole op, forward and, where the subject has a backward pass, every gradient; then what was expected, as one
     more implementation, and the op against it. staged: results of the float64 references."""
@@ -248,8 +253,8 @@ def check_op(
     rows += [judged("op", name, call.backend, against, got[name], right) for name, right in truth.items()]
     for name, x in expected.items():
         check_shape(f"expected.{name}", x, truth[name].shape)
-        rows.append(judged("file", name, made_by, against, x, truth[name]))
-        rows.append(judged("file", name, call.backend, made_by, got[name], x.double()))
+        rows.append(judged("file", name, made_by, against, x, truth[name], other_chunks))
+        rows.append(judged("file", name, call.backend, made_by, got[name], x.double(), other_chunks))
     return rows
 
 

@@ -1,7 +1,7 @@
 """Every pipeline's kernels in the interpreter, stage by stage and against the definition."""
 
 import pytest
-from support.ops import OPS, PIPELINES, check, inputs, op
+from support.ops import OPS, PIPELINES, check, inputs, op, same_bits
 
 from chunkwise.runner import load
 
@@ -29,6 +29,18 @@ def test_fused(name, seqlens):
     given = inputs(kernel, seqlens=seqlens, B=1, T=18, H=1, HV=2, K=24, V=40)
     assert kernel.bind(given, None, seqlens).forward_plan().notes
     check(kernel, given, seqlens=seqlens)
+
+
+@pytest.mark.parametrize("name", ["gated_delta", "simple_gla", "gla", "kda_core"])
+def test_fused_when_one_output_is_wanted(name):
+    """A kernel that writes both leaves the other's bits as they are."""
+    fuse = "delta_prescan,chunk_delta_o,chunk_h_o,chunk_h_o_k,chunk_delta_o_k"
+    kernel = load(name, backend="interpret", mode="chunk", fuse=fuse).with_axes({"C": 16})
+    given = inputs(kernel, B=1, T=18, H=1, HV=1, K=16, V=16)
+    both = kernel(**given)
+    for output in ("o", "final_state"):
+        found = kernel(**given, outputs=[output])
+        assert same_bits(getattr(found, output), getattr(both, output))
 
 
 @pytest.mark.parametrize("name,HV,seqlens", [("gated_delta", 2, (17, 0, 1)), ("delta_rule", 1, None)])

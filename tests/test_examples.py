@@ -234,3 +234,10 @@ def test_decode_table(device):
     itemsize = 2 if device == "cuda" else 4
     assert kept["softmax"] == [str(itemsize * 4), "KiB", str(itemsize * 16), "KiB"]
     assert ("no measure of the kernels" in text) == (device == "cpu")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="measures, where there is a GPU")
+def test_sequences_for_a_gpu_are_not_measured_on_a_cpu():
+    command = [sys.executable, str(EXAMPLES / "context_parallel" / "measure.py")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 2 and done.stderr.endswith("; --tiny shows it on a CPU\n")

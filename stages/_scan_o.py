@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from ._contract import Launch, ceil_div
+from ._piece_starts import scan_pieces
 from ._pieces import PROGRAMS, piece_limits, pieces
 from ._tiles import by_dtype, precision, state_limits
 
@@ -48,6 +49,11 @@ def scan_o_configs(axes, device):
     return [{**shared, "BV": BV, "num_warps": warps, "num_stages": stages} for BV, warps, stages in tiles]
 
 
+def scan_pieces_configs(axes, device):
+    """The three groups', with the number of pieces."""
+    return [{**c, "PIECES": scan_pieces(axes)} for c in scan_o_configs(axes, device) if c["groups"] == 3]
+
+
 def scan_o(q, k, v, beta, Ai, g, g_gamma, initial_state, o, final_state, scale, C, seqs, config):
     """The scan's one launch. Without Ai the values pass uncorrected."""
     from ..kernels.chunk_delta_o import chunk_delta_o_kernel
@@ -77,4 +83,12 @@ def on_hopper(launch, groups):
     sizes = {name: launch.constexprs[name] for name in ("K", "V", "C", "BV")}
     if groups == 1:
         return replace(launch, kernel=chunk_delta_o_sm90_kernel, constexprs={**sizes, "W": launch.num_warps})
-    return replace(launch, kernel=chunk_delta_o_groups_sm90_kernel, constexprs=sizes)
+    args = {**launch.args, "starts": None, "entered": None, "pieces": 1}
+    return replace(launch, kernel=chunk_delta_o_groups_sm90_kernel, args=args, constexprs=sizes)
+
+
+def in_pieces(launch, starts, entered):
+    """The kernel's for groups, over pieces side by side."""
+    pieces = entered.shape[1]
+    args = {**launch.args, "starts": starts, "entered": entered, "pieces": pieces}
+    return replace(launch, grid=(launch.grid[0] * pieces,), args=args)

@@ -11,7 +11,8 @@ import torch
 
 from ._contract import F32, Contract, Launcher, Port
 from ._decay import pair_decay, per_value_head
-from ._scan_o import delta_o_limits, scan_o, scan_o_configs
+from ._piece_starts import SCRATCH, chain_launch, passes_launch, started_limits, starts_launch
+from ._scan_o import delta_o_limits, in_pieces, scan_o, scan_o_configs, scan_pieces_configs
 
 CONTRACT = Contract(
     inputs={
@@ -68,4 +69,26 @@ def launch(q, k, v, beta, Ai, g, initial_state, o, final_state, *, scale, C, seq
     return [scan_o(q, k, v, beta, Ai, g, None, initial_state, o, final_state, scale, C, seqs, config)]
 
 
-LAUNCHERS = [Launcher("triton", launch, scan_o_configs, delta_o_limits, always=("o",))]
+def pieces_launch(
+    q, k, v, beta, Ai, g, initial_state, o, final_state, starts, maps, passed, entered, *, scale, C, seqs, config
+):  # fmt: skip
+    [scan] = launch(q, k, v, beta, Ai, g, initial_state, o, final_state, scale=scale, C=C, seqs=seqs, config=config)
+    if seqs.packed:
+        return [scan]
+    starts = None if g is None else starts
+    found = [] if g is None else [starts_launch(k, beta, g, starts, C=C)]
+    return [
+        *found,
+        passes_launch(k, v, beta, Ai, g, initial_state, starts, maps, passed, C=C),
+        chain_launch(starts, maps, passed, entered),
+        in_pieces(scan, starts, entered),
+    ]
+
+
+LAUNCHERS = [
+    Launcher("triton", launch, scan_o_configs, delta_o_limits, always=("o",)),
+    Launcher(
+        "triton pieces", pieces_launch, scan_pieces_configs, started_limits, SCRATCH,
+        not_in={"fp32": "the kernel that scans pieces is for 16 bits"}, always=("o",),
+    ),
+]  # fmt: skip

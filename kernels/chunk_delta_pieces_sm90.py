@@ -87,9 +87,7 @@ def chunk_delta_pieces_sm90_kernel(
         zeros = gl.zeros([BV, C], gl.float32, M_vc)
         b_a = gl.convert_layout(b_s.to(IO), by_k)
         held = warpgroup_mma(b_a, c_k.permute((1, 0)), zeros, use_acc=False, is_async=True)
-        copy_chunk(
-            s_k, s_v, s_Ai, slot_ahead, k, v, Ai, row + ahead * C * HV, row_k + ahead * C * H, C, H, HV, K, V, W
-        )
+        copy_chunk(s_k, s_v, s_Ai, slot_ahead, k, v, Ai, row + ahead * C * HV, row_k + ahead * C * H, C, H, HV, K, V, W)
         b_v = s_v.index(slot).permute((1, 0)).load(M_vc).to(gl.float32) * s_beta.load(columns)[None, :]
         b_v = gl.where(is_map, 0.0, b_v)
         b_beta_gam = s_beta_gam.load(columns)

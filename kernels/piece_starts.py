@@ -18,8 +18,8 @@ def piece_starts_kernel(
     """starts = the last chunk from which on all that came before it is multiplied by 2^FORGOTTEN or less before the
     piece begins, where it is one of the WINDOW before the piece; the sequence's first chunk if that is; else -1.
 
-    What a chunk multiplies by is at most 2^(g_C + sum over its rows of log2 max(1, |1 - beta |k|^2|)). One program finds
-    it for one piece of one sequence's head, BW chunks at a time, from the piece backwards.
+    What a chunk multiplies by is at most 2^(g_C + sum over its rows of log2 max(1, |1 - beta |k|^2|)). One program goes
+    back from one piece of one sequence's head, BW chunks at a time.
     """
     pid = tl.program_id(0).to(tl.int64)
     i_h = pid % HV

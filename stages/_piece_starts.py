@@ -5,14 +5,14 @@ So what is in the state when chunk c begins is multiplied, until chunk n begins,
 
     L = sum over the chunks from c to n - 1 of g_C + sum over their tokens of log2 max(1, |1 - beta |k|^2|)
 
-A column of a finite float32 state is shorter than 2^(128 + 4) for K up to 256. Where L is at most FORGOTTEN = -288, less
-than 2^-156 is left of it, nothing beside float32's least number, 2^-149; the six binary digits between are more than L
-loses by rounding. A scan from chunk c and a state of zeros is then, from chunk n on, that of the whole sequence, and a
-piece that begins with chunk n is scanned from its last such c. Here Ai has to be what its unit says, the inverse of
-these keys', and a nan in g, beta or k forgets nothing; one in v is forgotten as any number is.
+A column of a finite float32 state is shorter than 2^(128 + 4), for K up to 256. Where L is at most FORGOTTEN = -288,
+not 2^-156 is left of it, nothing beside float32's least number, 2^-149; the binary digits between are more than L
+loses by rounding. A scan from chunk c with a state of zeros is from chunk n on that of the whole sequence, and a piece
+that begins with chunk n is scanned from the last such c. That rests on Ai being what its unit says, the inverse of
+these keys' matrix. A nan in g, beta or k forgets nothing; one in v is forgotten like any number.
 
-Where no c among the WINDOW chunks before a piece will do, as without g none does, the state that enters the piece is
-chained from what the pieces before it do to a state (_segment.py), by passes over these alone:
+Where none of the WINDOW chunks before a piece will do, as without g none does, the state that enters the piece is
+chained from what pieces do to a state (_segment.py), by passes over these pieces alone:
 
     entered[p + 1] = M[p] entered[p] + H[p], or H[p] where piece p has a start: then that holds all that came before
 
@@ -48,12 +48,9 @@ def scan_pieces(axes):
     return 1 if chunks < FEWEST_CHUNKS or most < 1 else 1 << (most.bit_length() - 1)
 
 
-def started_limits(axes, device):
-    """None, or why a scan is not cut at these sizes."""
-    if not hopper_takes(axes, device):
-        return f"on {device} no kernel scans pieces of C = {axes['C']}, K = {axes['K']} and V = {axes['V']}"
-    few = f"T = {axes['T']} and HV = {axes['HV']}: one piece"
-    return state_limits(axes, device) or (few if scan_pieces(axes) == 1 else None)
+def goes_in_pieces(axes, device):
+    """Whether a scan is cut at these sizes, where there is a kernel for it."""
+    return hopper_takes(axes, device) and not state_limits(axes, device) and scan_pieces(axes) > 1
 
 
 def piece_starts(k, beta, g, *, pieces, C):

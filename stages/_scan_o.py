@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from ._contract import Launch, ceil_div
-from ._piece_starts import scan_pieces
+from ._piece_starts import goes_in_pieces, scan_pieces
 from ._pieces import PROGRAMS, piece_limits, pieces
 from ._tiles import by_dtype, precision, state_limits
 
@@ -22,10 +22,21 @@ def scan_o_limits(axes, device):
 
 
 def delta_o_limits(axes, device):
-    """The same for the delta rule, whose scan alone is cut where heads are few and sequences long."""
+    """The same for the delta rule, whose scan is cut where heads are few and sequences long."""
+    where = f"T = {axes['T']} and HV = {axes['HV']}"
+    if goes_in_pieces(axes, device):
+        return f"{where}: the scan goes in {scan_pieces(axes)} pieces"
     if piece_limits(axes, device) is None:
-        return f"T = {axes['T']} and HV = {axes['HV']}: chunk_delta_h alone is faster, in {pieces(axes)} pieces"
+        return f"{where}: chunk_delta_h alone is faster, in {pieces(axes)} pieces"
     return scan_o_limits(axes, device)
+
+
+def delta_pieces_limits(axes, device):
+    """None, or why it is not cut."""
+    if goes_in_pieces(axes, device):
+        return None
+    whole = f"T = {axes['T']} and HV = {axes['HV']}: the scan goes in one piece"
+    return delta_o_limits(axes, device) or whole
 
 
 def scan_o_configs(axes, device):

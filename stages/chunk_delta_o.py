@@ -11,8 +11,9 @@ import torch
 
 from ._contract import F32, Contract, Launcher, Port
 from ._decay import pair_decay, per_value_head
-from ._piece_starts import SCRATCH, chain_launch, passes_launch, started_limits, starts_launch
-from ._scan_o import delta_o_limits, in_pieces, scan_o, scan_o_configs, scan_pieces_configs
+from ._piece_starts import SCRATCH, chain_launch, passes_launch, starts_launch
+from ._pieces import whole
+from ._scan_o import delta_o_limits, delta_pieces_limits, in_pieces, scan_o, scan_o_configs, scan_pieces_configs
 
 CONTRACT = Contract(
     inputs={
@@ -73,7 +74,7 @@ def pieces_launch(
     q, k, v, beta, Ai, g, initial_state, o, final_state, starts, maps, passed, entered, *, scale, C, seqs, config
 ):  # fmt: skip
     [scan] = launch(q, k, v, beta, Ai, g, initial_state, o, final_state, scale=scale, C=C, seqs=seqs, config=config)
-    if seqs.packed:
+    if whole(k, seqs):
         return [scan]
     starts = None if g is None else starts
     found = [] if g is None else [starts_launch(k, beta, g, starts, C=C)]
@@ -87,8 +88,5 @@ def pieces_launch(
 
 LAUNCHERS = [
     Launcher("triton", launch, scan_o_configs, delta_o_limits, always=("o",)),
-    Launcher(
-        "triton pieces", pieces_launch, scan_pieces_configs, started_limits, SCRATCH,
-        not_in={"fp32": "the kernel that scans pieces is for 16 bits"}, always=("o",),
-    ),
-]  # fmt: skip
+    Launcher("triton pieces", pieces_launch, scan_pieces_configs, delta_pieces_limits, SCRATCH, always=("o",)),
+]

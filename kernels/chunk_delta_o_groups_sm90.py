@@ -12,6 +12,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from ._pieces import piece_chunks
 from .chunk_delta_o_sm90 import LOG2_E
 
 SLOTS = gl.constexpr(3)
@@ -290,15 +291,6 @@ def barriers(N: gl.constexpr, count: gl.constexpr):
     return found
 
 
-@gluon.jit
-def piece_start(starts, i_n, i_p, i_h, pieces, HV):
-    """The chunk from which a piece is scanned, -1 where it needs the state that enters it."""
-    found = gl.where(i_p == 0, 0, -1)
-    if starts is not None:
-        found = gl.load(starts + (i_n.to(gl.int64) * pieces + i_p) * HV + i_h)
-    return found
-
-
 @gluon.jit(do_not_specialize=["scale", "T", "H", "HV", "pieces"])
 def chunk_delta_o_groups_sm90_kernel(
     q, k, v, beta, Ai, g, g_gamma, initial_state, starts, entered, o, final_state, scale, cu_seqlens, T, H, HV, pieces,
@@ -335,16 +327,14 @@ def chunk_delta_o_groups_sm90_kernel(
     before_it = 0
     if entered is not None:
         i_p = pid // NV // HV % pieces
-        start = piece_start(starts, i_n, i_p, i_h, pieces, HV)
+        start, scanned, begin, end = piece_chunks(starts, i_n, i_p, i_h, pieces, HV, NT)
         first = start == 0
         chained = start < 0
         last = i_p == pieces - 1
-        begin = i_p * NT // pieces
-        start = gl.where(chained, begin, start)
-        before_it = begin - start
-        NT = (i_p + 1) * NT // pieces - start
-        bos += start * C
-        length = gl.minimum(length - start * C, NT * C)
+        before_it = begin - scanned
+        NT = end - scanned
+        bos += scanned * C
+        length = gl.minimum(length - scanned * C, NT * C)
         entered += ((i_n.to(gl.int64) * pieces + i_p) * HV + i_h) * (K * V) + i_v
     row = bos * HV + i_h
     row_k = bos * H + i_h // (HV // H)

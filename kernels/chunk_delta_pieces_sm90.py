@@ -6,7 +6,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
 
-from .chunk_delta_o_groups_sm90 import piece_start
+from ._pieces import piece_chunks, piece_start
 from .chunk_delta_o_sm90 import load_rates
 from .chunk_delta_states_sm90 import copy_chunk, store_rates
 
@@ -39,16 +39,14 @@ def chunk_delta_pieces_sm90_kernel(
     i_h = pid // NB % HV
     i_p = pid // NB // HV % (pieces - 1)
     i_n = pid // NB // HV // (pieces - 1)
-    start = piece_start(starts, i_n, i_p, i_h, pieces, HV)
+    start, scanned, _, end = piece_chunks(starts, i_n, i_p, i_h, pieces, HV, (T + C - 1) // C)
     after = piece_start(starts, i_n, i_p + 1, i_h, pieces, HV)
     is_map = i_b >= NV
     if (after >= 0) | (is_map & (start >= 0)):
         return
-    NT = (T + C - 1) // C
-    begin = gl.where(start < 0, i_p * NT // pieces, start)
-    n_t = (i_p + 1) * NT // pieces - begin
+    n_t = end - scanned
     i_v = gl.where(is_map, 0, i_b * BV)
-    row = i_n.to(gl.int64) * T + begin * C
+    row = i_n.to(gl.int64) * T + scanned * C
     row_k = row * H + i_h // (HV // H)
     row = row * HV + i_h
     place = (i_n.to(gl.int64) * pieces + i_p) * HV + i_h

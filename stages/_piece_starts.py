@@ -19,6 +19,9 @@ chained from what pieces do to a state (_segment.py), by passes over these piece
 Both are decided on the device, for each piece by what comes before it.
 """
 
+from dataclasses import replace
+from functools import partial
+
 import torch
 
 from ._contract import F32, INT, Launch, Port, ceil_div
@@ -53,6 +56,38 @@ def goes_in_pieces(axes, device):
     return hopper_takes(axes, device) and not state_limits(axes, device) and scan_pieces(axes) > 1
 
 
+def unless_cut(limits):
+    """Those of a scan of whole sequences."""
+    return partial(whole_limits, limits)
+
+
+def where_cut(limits):
+    """Those of the scan that is cut."""
+    return partial(cut_limits, limits)
+
+
+def whole_limits(limits, axes, device):
+    if goes_in_pieces(axes, device):
+        return f"T = {axes['T']} and HV = {axes['HV']}: the scan goes in {scan_pieces(axes)} pieces"
+    return limits(axes, device)
+
+
+def cut_limits(limits, axes, device):
+    if goes_in_pieces(axes, device):
+        return None
+    return limits(axes, device) or f"T = {axes['T']} and HV = {axes['HV']}: the scan goes in one piece"
+
+
+def in_pieces(configs, **kernel):
+    """The configurations of the kernel that takes pieces, with their number."""
+    return partial(piece_configs, configs, kernel)
+
+
+def piece_configs(configs, kernel, axes, device):
+    taken = [each for each in configs(axes, device) if kernel.items() <= each.items()]
+    return [{**each, "PIECES": scan_pieces(axes)} for each in taken]
+
+
 def piece_starts(k, beta, g, *, pieces, C):
     """[N, pieces, HV]: k [N, T, H, K], beta, g [N, T, HV], g a chunk sum in log2."""
     (N, T, _, _), HV = k.shape, beta.shape[2]
@@ -70,6 +105,21 @@ def piece_starts(k, beta, g, *, pieces, C):
             here = (left <= FORGOTTEN) | (c == 0)
             found[:, p] = torch.where((found[:, p] < 0) & here, c, found[:, p])
     return found
+
+
+def entering(k, v, beta, Ai, g, initial_state, starts, maps, passed, entered, *, C):
+    """(the launches that find starts and fill entered, what a scan over pieces takes for starts: None without g)."""
+    starts = None if g is None else starts
+    found = [] if g is None else [starts_launch(k, beta, g, starts, C=C)]
+    passes = passes_launch(k, v, beta, Ai, g, initial_state, starts, maps, passed, C=C)
+    return [*found, passes, chain_launch(starts, maps, passed, entered)], starts
+
+
+def over_pieces(scan, starts, entered):
+    """A launch for Hopper of whole sequences, over their pieces side by side."""
+    pieces = entered.shape[1]
+    args = {**scan.args, "starts": starts, "entered": entered, "pieces": pieces}
+    return replace(scan, grid=(scan.grid[0] * pieces,), args=args)
 
 
 def starts_launch(k, beta, g, starts, *, C):

@@ -3,7 +3,6 @@
 from dataclasses import replace
 
 from ._contract import Launch, ceil_div
-from ._piece_starts import goes_in_pieces, scan_pieces
 from ._pieces import PROGRAMS, piece_limits, pieces
 from ._tiles import by_dtype, precision, state_limits
 
@@ -22,21 +21,10 @@ def scan_o_limits(axes, device):
 
 
 def delta_o_limits(axes, device):
-    """The same for the delta rule, whose scan is cut where heads are few and sequences long."""
-    where = f"T = {axes['T']} and HV = {axes['HV']}"
-    if goes_in_pieces(axes, device):
-        return f"{where}: the scan goes in {scan_pieces(axes)} pieces"
+    """The same for the delta rule, whose scan alone is cut where heads are few and sequences long."""
     if piece_limits(axes, device) is None:
-        return f"{where}: chunk_delta_h alone is faster, in {pieces(axes)} pieces"
+        return f"T = {axes['T']} and HV = {axes['HV']}: chunk_delta_h alone is faster, in {pieces(axes)} pieces"
     return scan_o_limits(axes, device)
-
-
-def delta_pieces_limits(axes, device):
-    """None, or why it is not cut."""
-    if goes_in_pieces(axes, device):
-        return None
-    whole = f"T = {axes['T']} and HV = {axes['HV']}: the scan goes in one piece"
-    return delta_o_limits(axes, device) or whole
 
 
 def scan_o_configs(axes, device):
@@ -58,11 +46,6 @@ def scan_o_configs(axes, device):
     else:
         tiles = [(32, 8, 2), (32, 4, 2)]
     return [{**shared, "BV": BV, "num_warps": warps, "num_stages": stages} for BV, warps, stages in tiles]
-
-
-def scan_pieces_configs(axes, device):
-    """The three groups', with the number of pieces."""
-    return [{**c, "PIECES": scan_pieces(axes)} for c in scan_o_configs(axes, device) if c["groups"] == 3]
 
 
 def scan_o(q, k, v, beta, Ai, g, g_gamma, initial_state, o, final_state, scale, C, seqs, config):
@@ -96,10 +79,3 @@ def on_hopper(launch, groups):
         return replace(launch, kernel=chunk_delta_o_sm90_kernel, constexprs={**sizes, "W": launch.num_warps})
     args = {**launch.args, "starts": None, "entered": None, "pieces": 1}
     return replace(launch, kernel=chunk_delta_o_groups_sm90_kernel, args=args, constexprs=sizes)
-
-
-def in_pieces(launch, starts, entered):
-    """The kernel's for groups, over pieces side by side."""
-    pieces = entered.shape[1]
-    args = {**launch.args, "starts": starts, "entered": entered, "pieces": pieces}
-    return replace(launch, grid=(launch.grid[0] * pieces,), args=args)

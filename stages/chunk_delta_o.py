@@ -11,9 +11,9 @@ import torch
 
 from ._contract import F32, Contract, Launcher, Port
 from ._decay import pair_decay, per_value_head
-from ._piece_starts import SCRATCH, chain_launch, passes_launch, starts_launch
+from ._piece_starts import SCRATCH, entering, in_pieces, over_pieces, unless_cut, where_cut
 from ._pieces import whole
-from ._scan_o import delta_o_limits, delta_pieces_limits, in_pieces, scan_o, scan_o_configs, scan_pieces_configs
+from ._scan_o import delta_o_limits, scan_o, scan_o_configs
 
 CONTRACT = Contract(
     inputs={
@@ -76,17 +76,14 @@ def pieces_launch(
     [scan] = launch(q, k, v, beta, Ai, g, initial_state, o, final_state, scale=scale, C=C, seqs=seqs, config=config)
     if whole(k, seqs):
         return [scan]
-    starts = None if g is None else starts
-    found = [] if g is None else [starts_launch(k, beta, g, starts, C=C)]
-    return [
-        *found,
-        passes_launch(k, v, beta, Ai, g, initial_state, starts, maps, passed, C=C),
-        chain_launch(starts, maps, passed, entered),
-        in_pieces(scan, starts, entered),
-    ]
+    before, starts = entering(k, v, beta, Ai, g, initial_state, starts, maps, passed, entered, C=C)
+    return [*before, over_pieces(scan, starts, entered)]
 
 
 LAUNCHERS = [
-    Launcher("triton", launch, scan_o_configs, delta_o_limits, always=("o",)),
-    Launcher("triton pieces", pieces_launch, scan_pieces_configs, delta_pieces_limits, SCRATCH, always=("o",)),
-]
+    Launcher("triton", launch, scan_o_configs, unless_cut(delta_o_limits), always=("o",)),
+    Launcher(
+        "triton pieces", pieces_launch, in_pieces(scan_o_configs, groups=3), where_cut(delta_o_limits), SCRATCH,
+        always=("o",),
+    ),
+]  # fmt: skip

@@ -57,16 +57,16 @@ def chain_pieces_kernel(
 @triton.jit(do_not_specialize=["count", "HV"])
 def chain_entered_kernel(
     starts, maps, passed, entered, count, HV,
-    K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, BP: tl.constexpr,
+    K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, BP: tl.constexpr, REVERSE: tl.constexpr,
 ):  # fmt: skip
     """entered[p + 1] = M[p] entered[p] + passed[p], or passed[p] alone where piece p has a start, in the pieces p + 1
-    that have none: where starts is negative; without starts in all but the first."""
+    that have none: where starts is negative; without starts in all but the first. In reverse entered[p - 1], with M^T.
+    """
     NV: tl.constexpr = (V + BV - 1) // BV
     pid = tl.program_id(0).to(tl.int64)
     o_v = (pid % NV).to(tl.int32) * BV + tl.arange(0, BV)
     i_h = (pid // NV) % HV
-    i_n = pid // NV // HV
-    p_n = i_n * count * HV + i_h
+    p_n = pid // NV // HV * count * HV + i_h
     if starts is not None:
         o_p = tl.arange(0, BP)
         b_starts = tl.load(starts + p_n + o_p * HV, mask=o_p < count, other=0)
@@ -74,17 +74,18 @@ def chain_entered_kernel(
             return
     b_s = load_state(None, 0, o_v, K, V, BK, BV)
     for i in range(count - 1):
-        p_p = p_n + i * HV
+        p_p = p_n + (count - 1 - i if REVERSE else i) * HV
+        p_next = p_p - HV if REVERSE else p_p + HV
         mapped = i > 0
         lacking = i >= 0
         if starts is not None:
             mapped = tl.load(starts + p_p) < 0
-            lacking = tl.load(starts + p_p + HV) < 0
+            lacking = tl.load(starts + p_next) < 0
         # no columns where the next piece does not ask: what was passed is not there then
         o_asked = tl.where(lacking, o_v, V)
         b_x = load_state(passed, p_p * (K * V), o_asked, K, V, BK, BV)
         b_from = ()
         for j in tl.static_range((K + BK - 1) // BK):
             b_from = b_from + (tl.where(mapped, b_s[j], 0.0),)
-        b_s = through_map(b_from, b_x, maps, p_p * (K * K), mapped & lacking, K, BK, False)
-        store_state(entered, (p_p + HV) * (K * V), b_s, o_asked, K, V, BK)
+        b_s = through_map(b_from, b_x, maps, p_p * (K * K), mapped & lacking, K, BK, REVERSE)
+        store_state(entered, p_next * (K * V), b_s, o_asked, K, V, BK)

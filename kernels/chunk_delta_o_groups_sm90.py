@@ -12,7 +12,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from ._pieces import piece_chunks
+from ._pieces import piece_chunks, piece_start
 from .chunk_delta_o_sm90 import LOG2_E
 
 SLOTS = gl.constexpr(3)
@@ -327,11 +327,11 @@ def chunk_delta_o_groups_sm90_kernel(
     before_it = 0
     if entered is not None:
         i_p = pid // NV // HV % pieces
-        start, scanned, begin, end = piece_chunks(starts, i_n, i_p, i_h, pieces, HV, NT)
+        start = piece_start(starts, i_n, i_p, i_h, pieces, HV, NT)
+        scanned, end, before_it = piece_chunks(start, i_p, pieces, NT)
         first = start == 0
         chained = start < 0
         last = i_p == pieces - 1
-        before_it = begin - scanned
         NT = end - scanned
         bos += scanned * C
         length = gl.minimum(length - scanned * C, NT * C)

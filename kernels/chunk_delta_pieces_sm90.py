@@ -19,8 +19,10 @@ def chunk_delta_pieces_sm90_kernel(
     """S <- 2^g_C S + (ga k)^T Ai beta (v - 2^g k S) over a piece: passed from the chunk where the piece starts, and
     what is known there; maps, of pieces without a start, from S = 1 with v = 0.
 
-    Only where the next piece has no start, so never of the last one. One program of W warps owns BV columns of either
-    for one piece of one sequence's head. All chunks are full. Held transposed, as in chunk_delta_states_sm90.
+    Only where the next piece has no start, so never of the last one. Without passed, maps alone, for a reverse scan:
+    where the piece before has none; the last one has a start. So all chunks are full, and v is of any values. One
+    program of W warps owns BV columns of either for one piece of one sequence's head, held transposed, as in
+    chunk_delta_states_sm90.
     """
     M_ck: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [W, 1], [16, K, 16])
     M_vc: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [W, 1], [16, C, 16])
@@ -32,18 +34,28 @@ def chunk_delta_pieces_sm90_kernel(
     R: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     IO: gl.constexpr = k.dtype.element_ty
     NV: gl.constexpr = V // BV
-    NB: gl.constexpr = (V + K) // BV
+    REVERSE: gl.constexpr = passed is None
+    NB: gl.constexpr = K // BV if REVERSE else (V + K) // BV
 
     pid = gl.program_id(0)
     i_b = pid % NB
     i_h = pid // NB % HV
     i_p = pid // NB // HV % (pieces - 1)
     i_n = pid // NB // HV // (pieces - 1)
-    start, scanned, _, end = piece_chunks(starts, i_n, i_p, i_h, pieces, HV, (T + C - 1) // C)
-    after = piece_start(starts, i_n, i_p + 1, i_h, pieces, HV)
+    NT = (T + C - 1) // C
     is_map = i_b >= NV
-    if (after >= 0) | (is_map & (start >= 0)):
+    o_map = (i_b - NV) * BV
+    after = i_p + 1
+    if REVERSE:
+        is_map = i_b >= 0
+        o_map = i_b * BV
+        after = i_p
+        i_p += 1
+    start = piece_start(starts, i_n, i_p, i_h, pieces, HV, NT, REVERSE)
+    asked = piece_start(starts, i_n, after, i_h, pieces, HV, NT, REVERSE) < 0
+    if (asked == 0) | (is_map & (start >= 0)):
         return
+    scanned, end, _ = piece_chunks(start, i_p, pieces, NT)
     n_t = end - scanned
     i_v = gl.where(is_map, 0, i_b * BV)
     row = i_n.to(gl.int64) * T + scanned * C
@@ -61,7 +73,6 @@ def chunk_delta_pieces_sm90_kernel(
 
     o_sv = gl.arange(0, BV, gl.SliceLayout(1, M_ck))[:, None]
     o_sk = gl.arange(0, K, gl.SliceLayout(0, M_ck))[None, :]
-    o_map = (i_b - NV) * BV
     b_s = gl.where(is_map & (o_sk == o_sv + o_map), 1.0, 0.0)
     if initial_state is not None:
         p_s = (i_n.to(gl.int64) * HV + i_h) * (K * V) + i_v
@@ -104,5 +115,6 @@ def chunk_delta_pieces_sm90_kernel(
     async_copy.wait_group(0)
     if is_map:
         gl.store((maps + place * (K * K) + o_map + o_sk * K) + o_sv, b_s)
-    else:
-        gl.store((passed + place * (K * V) + i_v + o_sk * V) + o_sv, b_s)
+    if passed is not None:
+        if is_map == 0:
+            gl.store((passed + place * (K * V) + i_v + o_sk * V) + o_sv, b_s)

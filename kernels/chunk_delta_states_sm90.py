@@ -6,7 +6,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
 
-from ._pieces import piece_chunks
+from ._pieces import piece_chunks, piece_start
 from .chunk_delta_o_sm90 import copy_rows, load_rates
 
 
@@ -87,9 +87,9 @@ def chunk_delta_states_sm90_kernel(
     last = True
     if entered is not None:
         i_p = pid // NV // HV % pieces
-        start, scanned, begin, end = piece_chunks(starts, i_n, i_p, i_h, pieces, HV, n_t)
+        start = piece_start(starts, i_n, i_p, i_h, pieces, HV, n_t)
+        scanned, end, before_it = piece_chunks(start, i_p, pieces, n_t)
         last = i_p == pieces - 1
-        before_it = begin - scanned
         n_t = end - scanned
         bos += scanned * C
         i_slot += scanned

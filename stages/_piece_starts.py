@@ -16,19 +16,19 @@ chained from what pieces do to a state (_segment.py), by passes over these piece
 
     entered[p + 1] = M[p] entered[p] + H[p], or H[p] where piece p has a start: then that holds all that came before
 
+A cotangent goes the other way, by M^T, forgets by the same bound and enters a piece from the end or a later chunk.
 Both are decided on the device, for each piece by what comes before it.
 """
 
-from dataclasses import replace
 from functools import partial
 
 import torch
 
-from ._contract import F32, INT, Launch, Port, ceil_div
+from ._contract import F32, INT, Port, ceil_div
 from ._decay import per_value_head
 from ._hopper import hopper_takes
 from ._pieces import PROGRAMS, SLICE
-from ._tiles import padded, state_limits
+from ._tiles import state_limits
 
 FORGOTTEN = -288
 WINDOW = 16
@@ -88,82 +88,25 @@ def piece_configs(configs, kernel, axes, device):
     return [{**each, "PIECES": scan_pieces(axes)} for each in taken]
 
 
-def piece_starts(k, beta, g, *, pieces, C):
-    """[N, pieces, HV]: k [N, T, H, K], beta, g [N, T, HV], g a chunk sum in log2."""
-    (N, T, _, _), HV = k.shape, beta.shape[2]
-    chunks = ceil_div(T, C)
-    norm = (1 - beta.float() * per_value_head(k.float().square().sum(-1, keepdim=True), HV)[..., 0]).abs()
+def chunk_losses(k, beta, g, C):
+    """[N, NT, HV]: k [N, T, H, K], beta, g [N, T, HV], g a chunk sum in log2."""
+    ends = [*range(C, k.shape[1], C), k.shape[1]]
+    norm = (1 - beta.float() * per_value_head(k.float().square().sum(-1, keepdim=True), beta.shape[2])[..., 0]).abs()
     grown = torch.where(norm <= 1, 1.0, norm).log2()
-    found = torch.full((N, pieces, HV), -1, dtype=torch.int32, device=k.device)
+    return torch.stack([g[:, end - 1] + rows.sum(1) for end, rows in zip(ends, grown.split(C, 1), strict=True)], 1)
+
+
+def piece_starts(k, beta, g, *, pieces, C, reverse=False):
+    """[N, pieces, HV]: the chunk from which each piece is scanned, in reverse the one after it; -1: there is none."""
+    losses = chunk_losses(k, beta, g, C)
+    (N, chunks, HV), found = losses.shape, []
+    losses = losses.flip(1) if reverse else losses
     for p in range(pieces):
-        begin = p * chunks // pieces
+        begin = chunks - (p + 1) * chunks // pieces if reverse else p * chunks // pieces
+        start = torch.full((N, HV), begin if begin == 0 else -1, dtype=torch.int32, device=k.device)
         left = torch.zeros(N, HV, device=k.device)
-        if begin == 0:
-            found[:, p] = 0
         for c in range(begin - 1, max(begin - WINDOW, 0) - 1, -1):
-            left = left + g[:, (c + 1) * C - 1] + grown[:, c * C : (c + 1) * C].sum(1)
-            here = (left <= FORGOTTEN) | (c == 0)
-            found[:, p] = torch.where((found[:, p] < 0) & here, c, found[:, p])
-    return found
-
-
-def entering(k, v, beta, Ai, g, initial_state, starts, maps, passed, entered, *, C):
-    """(the launches that find starts and fill entered, what a scan over pieces takes for starts: None without g)."""
-    starts = None if g is None else starts
-    found = [] if g is None else [starts_launch(k, beta, g, starts, C=C)]
-    passes = passes_launch(k, v, beta, Ai, g, initial_state, starts, maps, passed, C=C)
-    return [*found, passes, chain_launch(starts, maps, passed, entered)], starts
-
-
-def over_pieces(scan, starts, entered):
-    """A launch for Hopper of whole sequences, over their pieces side by side."""
-    pieces = entered.shape[1]
-    args = {**scan.args, "starts": starts, "entered": entered, "pieces": pieces}
-    return replace(scan, grid=(scan.grid[0] * pieces,), args=args)
-
-
-def starts_launch(k, beta, g, starts, *, C):
-    from ..kernels.piece_starts import piece_starts_kernel
-
-    _, T, H, K = k.shape
-    N, pieces, HV = starts.shape
-    return Launch(
-        piece_starts_kernel,
-        grid=(N * pieces * HV,),
-        args=dict(k=k, beta=beta, g=g, starts=starts, T=T, H=H, HV=HV, pieces=pieces),
-        constexprs=dict(K=K, C=C, BK=padded(K), BW=4, WINDOW=WINDOW, FORGOTTEN=FORGOTTEN),
-        num_warps=8,
-        num_stages=1,
-    )
-
-
-def passes_launch(k, v, beta, Ai, g, initial_state, starts, maps, passed, *, C):
-    """M and H of the pieces whose next one needs them."""
-    from ..kernels.chunk_delta_pieces_sm90 import chunk_delta_pieces_sm90_kernel
-
-    (N, T, H, K), (HV, V), pieces = k.shape, v.shape[2:], maps.shape[1]
-    return Launch(
-        chunk_delta_pieces_sm90_kernel,
-        grid=(N * (pieces - 1) * HV * (K + V) // SLICE,),
-        args=dict(
-            k=k, v=v, beta=beta, Ai=Ai, g=g, initial_state=initial_state, starts=starts, maps=maps, passed=passed,
-            T=T, H=H, HV=HV, pieces=pieces,
-        ),
-        constexprs=dict(K=K, V=V, C=C, BV=SLICE, STAGES=2, W=4),
-        num_warps=4,
-        num_stages=2,
-    )  # fmt: skip
-
-
-def chain_launch(starts, maps, passed, entered):
-    from ..kernels.chain_pieces import chain_entered_kernel
-
-    (N, pieces, HV, K, V), BV = passed.shape, 16
-    return Launch(
-        chain_entered_kernel,
-        grid=(N * HV * ceil_div(V, BV),),
-        args=dict(starts=starts, maps=maps, passed=passed, entered=entered, count=pieces, HV=HV),
-        constexprs=dict(K=K, V=V, BK=min(64, padded(K)), BV=BV, BP=padded(PROGRAMS)),
-        num_warps=4,
-        num_stages=2,
-    )
+            left = left + losses[:, c]
+            start = torch.where((start < 0) & ((left <= FORGOTTEN) | (c == 0)), c, start)
+        found.append(torch.where(start < 0, start, chunks - start) if reverse else start)
+    return torch.stack(found, 1)

@@ -11,7 +11,8 @@ import torch
 
 from ._contract import F32, Contract, Launcher, Port
 from ._decay import pair_decay, per_value_head
-from ._piece_starts import SCRATCH, entering, in_pieces, over_pieces, unless_cut, where_cut
+from ._piece_launches import entering, over_pieces
+from ._piece_starts import SCRATCH, in_pieces, unless_cut, where_cut
 from ._pieces import whole
 from ._scan_o import delta_o_limits, scan_o, scan_o_configs
 

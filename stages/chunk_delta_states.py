@@ -14,7 +14,8 @@ import torch
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
 from ._decay import per_value_head
 from ._hopper import hopper_first, on_hopper
-from ._piece_starts import SCRATCH, entering, in_pieces, over_pieces, unless_cut, where_cut
+from ._piece_launches import entering, over_pieces
+from ._piece_starts import SCRATCH, in_pieces, unless_cut, where_cut
 from ._pieces import one_piece_limits, whole
 from ._scan import delta_scan_configs
 from ._tiles import by_dtype, precision

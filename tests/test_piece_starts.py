@@ -71,6 +71,17 @@ def test_what_stands_before_a_start_is_forgotten(kind, length):
             assert log_norm_of_what_is_left(k, beta, g, head, start, begin) <= FORGOTTEN
 
 
+def test_in_reverse_what_stands_behind_a_start_is_forgotten():
+    k, beta, g = given("middle", 3.0, torch.Generator().manual_seed(0))
+    starts = piece_starts(k, beta, g, pieces=PIECES, C=C, reverse=True)[0]
+    assert (starts[-1] == 41).all() and (starts[:-1, 0] > 0).all() and (starts[:-2, 1] == -1).all()
+    for p in range(PIECES - 1):
+        start, end = starts[p, 0].item(), (p + 1) * 41 // PIECES
+        assert end < start <= end + WINDOW
+        assert start == 41 or log_norm_of_what_is_left(k, beta, g, 0, end, start) <= FORGOTTEN
+    assert (starts[:-1, 0] < 41).any()
+
+
 def test_a_start_is_as_late_as_the_bound_allows():
     """Unit keys: the bound is the sum of the gates."""
     k, beta, g = given("strong", 1.0, torch.Generator().manual_seed(1))

@@ -5,7 +5,8 @@ import torch
 from support.ops import check, inputs, op, same_bits
 
 from chunkwise.runner.planning.execute import run_kernel
-from chunkwise.stages._piece_starts import piece_starts, scan_pieces, starts_launch
+from chunkwise.stages._piece_launches import starts_launch
+from chunkwise.stages._piece_starts import piece_starts, scan_pieces
 
 pytestmark = pytest.mark.gpu
 

@@ -120,18 +120,17 @@ def chunk_delta_reverse_sm90_kernel(
     s_left = gl.allocate_shared_memory(gl.float32, [C], R)
     s_r = (s_gj, s_gi, s_read, s_held, s_left)
 
-    o_sv = i_v + gl.arange(0, BV, gl.SliceLayout(1, M_ck))
-    o_sk = gl.arange(0, K, gl.SliceLayout(0, M_ck))
-    p_s = (i_n.to(gl.int64) * HV + i_h) * (K * V) + o_sk[None, :] * V + o_sv[:, None]
+    o_sv = gl.arange(0, BV, gl.SliceLayout(1, M_ck))[:, None]
+    o_sk = gl.arange(0, K, gl.SliceLayout(0, M_ck))[None, :] * V
+    p_s = (i_n.to(gl.int64) * HV + i_h) * (K * V) + i_v
     b_ds = gl.zeros([BV, K], gl.float32, M_ck)
     if entered is not None:
-        p_e = gl.arange(0, K, gl.SliceLayout(0, M_ck)) * V + place
-        b_ds = gl.load((entered + p_e)[None, :] + (o_sv - i_v)[:, None], mask=start < 0, other=0.0)
+        b_ds = gl.load((entered + place + o_sk) + o_sv, mask=start < 0, other=0.0)
     if d_final_state is not None:
         if (entered is not None) or (passed is not None):
-            b_ds += gl.load(d_final_state + p_s, mask=last, other=0.0)
+            b_ds += gl.load((d_final_state + p_s + o_sk) + o_sv, mask=last, other=0.0)
         else:
-            b_ds = gl.load(d_final_state + p_s)
+            b_ds = gl.load((d_final_state + p_s + o_sk) + o_sv)
     d_o += i_v
     b_gl = 0.0
     # rows of the chunk at work: the last one first
@@ -212,10 +211,9 @@ def chunk_delta_reverse_sm90_kernel(
 
     async_copy.wait_group(0)
     if passed is not None:
-        p_e = gl.arange(0, K, gl.SliceLayout(0, M_ck)) * V + place
-        gl.store((passed + p_e)[None, :] + (o_sv - i_v)[:, None], b_ds)
+        gl.store((passed + place + o_sk) + o_sv, b_ds)
     elif d_initial_state is not None:
         first = True
         if entered is not None:
             first = i_p == 0
-        gl.store(d_initial_state + p_s, b_ds, mask=first)
+        gl.store((d_initial_state + p_s + o_sk) + o_sv, b_ds, mask=first)

@@ -5,6 +5,7 @@
     S    <- 2^(g_C) S + sum over j of 2^(g_C - g_j) k_j^T v_new_j
 
 Neither w, u, v_new nor the states go through memory. Without g nothing decays. arXiv:2412.06464.
+Long sequences of few heads are scanned in pieces (_piece_starts.py).
 """
 
 import torch

@@ -6,6 +6,7 @@ With dS that cotangent, P = E * q k^T, E[i, j] = 2^(g_i - g_j) for j <= i, else 
     dS <- 2^(g_C) dS + scale (2^g q)^T d_o - (beta 2^g k)^T d_x
 
 dS starts as d_final_state, zeros when absent, and ends as d_initial_state. Without g nothing decays. arXiv:2412.06464.
+Long sequences of few heads are scanned in pieces (_piece_starts.py).
 """
 
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""A long sequence of few heads whose scan with output runs in pieces side by side: it is the whole sequence's."""
+"""A long sequence of few heads whose scans run in pieces side by side: it is the whole sequence's."""
 
 import pytest
 import torch
@@ -22,23 +22,21 @@ def given(name="gated_delta", case="typical", **sizes):
     return inputs(kernel(name), torch.bfloat16, device="cuda", case=case, **{**SIZES, **sizes})
 
 
-def starts_of(k, beta, g):
+def starts_of(k, beta, g, reverse):
     """On the device."""
     starts = torch.empty(k.shape[0], 8, beta.shape[2], dtype=torch.int32, device="cuda")
-    run_kernel(starts_launch(k, beta, g, starts, C=64))
+    run_kernel(starts_launch(k, beta, g, starts, C=64, reverse=reverse))
     return starts
 
 
-@pytest.mark.parametrize("name", ["gated_delta", "delta_rule"])
-@pytest.mark.parametrize("case", ["typical", "weak_gate", "equal_keys"])
-def test_in_budget(name, case):
+@pytest.mark.parametrize("case", ["typical", "weak_gate", "strong_gate", "resets", "equal_keys"])
+def test_in_budget(case):
     assert scan_pieces(SIZES | {"C": 64}) == 8
-    check(kernel(name), given(name, case))
-
-
-@pytest.mark.parametrize("case", ["strong_gate", "resets"])
-def test_gates_that_forget_at_once(case):
     check(kernel(), given(case=case))
+
+
+def test_without_a_gate():
+    check(kernel("delta_rule"), given("delta_rule"))
 
 
 @pytest.mark.parametrize("first", [1e-3, 1.0])
@@ -69,9 +67,10 @@ def test_starts_are_those_of_the_reference():
     g = (-4 * draw(2, 128, 64, 4) * torch.tensor([0.001, 0.3, 1.0, 9.0], device="cuda")).cumsum(2).view(2, 8192, 4)
     g[1, 4000, 2] = torch.nan
     k, beta = k.bfloat16(), draw(2, 8192, 4).bfloat16()
-    expected = piece_starts(k, beta, g, pieces=8, C=64)
-    assert same_bits(starts_of(k, beta, g), expected)
-    assert (expected[..., 0][:, 2:] == -1).all() and (expected[..., 3][:, 1:] > 0).all()
+    for reverse, inner in ((False, slice(2, None)), (True, slice(-2))):
+        expected = piece_starts(k, beta, g, pieces=8, C=64, reverse=reverse)
+        assert same_bits(starts_of(k, beta, g, reverse), expected)
+        assert (expected[:, inner, 0] == -1).all() and (expected[:, inner, 3] > 0).all()
 
 
 @pytest.mark.parametrize("case", ["typical", "weak_gate"])
@@ -96,5 +95,8 @@ def test_packed_sequences_go_whole():
     check(kernel(), x, seqlens=lengths)
 
 
-def test_gradients():
-    check(kernel(), given(B=1, T=8192, case="weak_gate"), backward=True)
+@pytest.mark.parametrize(
+    "name, case", [("gated_delta", "typical"), ("gated_delta", "weak_gate"), ("delta_rule", "typical")]
+)
+def test_gradients(name, case):
+    check(kernel(name), given(name, case, B=1), backward=True)

@@ -61,7 +61,7 @@ def execute(
 
 
 def readable(x: torch.Tensor) -> torch.Tensor:
-    """x as kernels read memory: contiguous, without a sign that PyTorch has put off, from a multiple of ALIGNMENT on."""
+    """x as kernels read memory: contiguous, its sign not put off by PyTorch, from a multiple of ALIGNMENT on."""
     if not x.is_contiguous():
         x = x.contiguous()
     return x.clone() if x.is_neg() or start_of(x) % ALIGNMENT else x

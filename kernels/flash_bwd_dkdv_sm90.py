@@ -53,7 +53,7 @@ def after(i_h, m, low, high, last_h, BM: gl.constexpr):
 def weigh_keys(
     b_dk, b_dv, s_k, s_v, s_q, s_do, s_lse, s_delta, t, b_low, b_high, q, d_o, words, i_b, i_h, m, h_2, m_2, low, high,
     last_h, factor, Sq, HQ, M_s: gl.constexpr, M_d: gl.constexpr, STAGES: gl.constexpr, AHEAD: gl.constexpr, MASKED: gl.constexpr,
-    CARRY: gl.constexpr, W: gl.constexpr,
+    CARRY: gl.constexpr, LATE: gl.constexpr, W: gl.constexpr,
 ):  # fmt: skip
     BM: gl.constexpr = s_q.shape[1]
     BN: gl.constexpr = s_k.shape[0]
@@ -69,10 +69,11 @@ def weigh_keys(
     zeros = gl.zeros([BN, BM], gl.float32, M_s)
     st = warpgroup_mma(s_k, c_q.permute((1, 0)), zeros, use_acc=False, is_async=True)
     dpt = warpgroup_mma(s_v, c_do.permute((1, 0)), zeros, use_acc=False, is_async=True)
-    copy_queries(
-        s_q, s_do, s_lse, s_delta, (t + AHEAD) % STAGES, q, d_o, words, i_b, h_2, m_2, Sq, HQ, D, DV, W
-    )  # fmt: skip
-    h_2, m_2 = after(h_2, m_2, low, high, last_h, BM)
+    if not LATE:
+        copy_queries(
+            s_q, s_do, s_lse, s_delta, (t + AHEAD) % STAGES, q, d_o, words, i_b, h_2, m_2, Sq, HQ, D, DV, W
+        )  # fmt: skip
+        h_2, m_2 = after(h_2, m_2, low, high, last_h, BM)
     b_lse = s_lse.index(slot).load(columns)
     if CARRY:
         b_st, b_dk = warpgroup_mma_wait(1, [st, b_dk])
@@ -90,6 +91,11 @@ def weigh_keys(
     b_ds = b_pt * (b_dpt - b_delta[None, :])
     b_ds16 = gl.convert_layout(b_ds.to(IO), gl.DotOperandLayout(0, M_d, 2))
     dk = warpgroup_mma(b_ds16, c_q, b_dk, is_async=True)
+    if LATE:
+        copy_queries(
+            s_q, s_do, s_lse, s_delta, (t + AHEAD) % STAGES, q, d_o, words, i_b, h_2, m_2, Sq, HQ, D, DV, W
+        )  # fmt: skip
+        h_2, m_2 = after(h_2, m_2, low, high, last_h, BM)
     if CARRY:
         b_dv = warpgroup_mma_wait(1, [dv])
         b_dk = dk
@@ -114,6 +120,7 @@ def store_rows(x, s, b, stride, n, W: gl.constexpr):
 def flash_bwd_dkdv_sm90_kernel(
     q, k, v, low, high, d_o, words, d_k, d_v, scale, Sq, Sk, H, HQ, D: gl.constexpr, DV: gl.constexpr,
     BM: gl.constexpr, BN: gl.constexpr, STAGES: gl.constexpr, AHEAD: gl.constexpr, W: gl.constexpr, CARRY: gl.constexpr,
+    LATE: gl.constexpr,
 ):  # fmt: skip
     M_s: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [W, 1], [16, BM, 16])
     M_k: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [W, 1], [16, D, 16])
@@ -172,18 +179,19 @@ def flash_bwd_dkdv_sm90_kernel(
             for m in range(start, whole, BM):
                 b_dk, b_dv, t, h_2, m_2 = weigh_keys(
                     b_dk, b_dv, s_k, s_v, s_q, s_do, s_lse, s_delta, t, b_low, b_high, q, d_o, words, i_b, h, m, h_2,
-                    m_2, start, stop, last_h, factor, Sq, HQ, M_s, M_k, STAGES, AHEAD, True, CARRY, W,
+                    m_2, start, stop, last_h, factor, Sq, HQ, M_s, M_k, STAGES, AHEAD, True, CARRY, LATE, W,
                 )  # fmt: skip
             for m in range(whole, whole_stop, BM):
                 b_dk, b_dv, t, h_2, m_2 = weigh_keys(
                     b_dk, b_dv, s_k, s_v, s_q, s_do, s_lse, s_delta, t, b_low, b_high, q, d_o, words, i_b, h, m, h_2,
-                    m_2, start, stop, last_h, factor, Sq, HQ, M_s, M_k, STAGES, AHEAD, False, CARRY, W,
+                    m_2, start, stop, last_h, factor, Sq, HQ, M_s, M_k, STAGES, AHEAD, False, CARRY, LATE, W,
                 )  # fmt: skip
             for m in range(whole_stop, stop, BM):
                 b_dk, b_dv, t, h_2, m_2 = weigh_keys(
                     b_dk, b_dv, s_k, s_v, s_q, s_do, s_lse, s_delta, t, b_low, b_high, q, d_o, words, i_b, h, m, h_2,
-                    m_2, start, stop, last_h, factor, Sq, HQ, M_s, M_k, STAGES, AHEAD, True, CARRY, W,
+                    m_2, start, stop, last_h, factor, Sq, HQ, M_s, M_k, STAGES, AHEAD, True, CARRY, LATE, W,
                 )  # fmt: skip
+    async_copy.commit_group()
     async_copy.wait_group(0)
     if CARRY:
         b_dk = warpgroup_mma_wait(0, [b_dk])

@@ -116,10 +116,6 @@ def weigh_keys(
     zeros = gl.zeros([BN, BM], gl.float32, M_s)
     st = warpgroup_mma(s_k, c_q.permute((1, 0)), zeros, use_acc=False, is_async=True)
     dpt = warpgroup_mma(s_v, c_do.permute((1, 0)), zeros, use_acc=False, is_async=True)
-    a_base, a_bh, a_last, a_m, a_low, a_high = after(
-        a_base, a_bh, a_last, a_m, a_low, a_high, x_base, x_bh, x_low, x_high, group, BM
-    )  # fmt: skip
-    copy_queries(s_q, s_do, s_lse, s_delta, (t + AHEAD) % STAGES, q, d_o, words, a_base, a_bh, a_m, Sq, HQ, D, DV, W)
     b_lse = s_lse.index(slot).load(columns)
     if CARRY:
         b_st, b_dk = warpgroup_mma_wait(1, [st, b_dk])
@@ -137,6 +133,10 @@ def weigh_keys(
     b_ds = b_pt * (b_dpt - b_delta[None, :])
     b_ds16 = gl.convert_layout(b_ds.to(IO), gl.DotOperandLayout(0, M_d, 2))
     dk = warpgroup_mma(b_ds16, c_q, b_dk, is_async=True)
+    a_base, a_bh, a_last, a_m, a_low, a_high = after(
+        a_base, a_bh, a_last, a_m, a_low, a_high, x_base, x_bh, x_low, x_high, group, BM
+    )  # fmt: skip
+    copy_queries(s_q, s_do, s_lse, s_delta, (t + AHEAD) % STAGES, q, d_o, words, a_base, a_bh, a_m, Sq, HQ, D, DV, W)
     if CARRY:
         b_dv = warpgroup_mma_wait(1, [dv])
         b_dk = dk
@@ -181,7 +181,6 @@ def flash_bwd_dkdv_sm90_kernel(
 
     pid = gl.program_id(0)
     a_base, i_bh, n, start, stop = place(pid, low, high, Sq, Sk, H, HQ, items, BM, BN, AHEAD)
-    whole, whole_stop, b_low, b_high = borders(i_bh, n, stop, low, high, Sk, H, BM, BN, rows)
     copy_item(s_ks.index(0), s_vs.index(0), k, v, i_bh, n, Sk, H, W)
     a_bh, a_last, a_m, a_low, a_high = i_bh * group, i_bh * group + group - 1, start, start, stop
     for i in gl.static_range(AHEAD):
@@ -198,6 +197,7 @@ def flash_bwd_dkdv_sm90_kernel(
             gl.minimum(item + programs, items - 1), low, high, Sq, Sk, H, HQ, items, BM, BN, AHEAD
         )
         copy_item(s_ks.index(turn), s_vs.index(turn), k, v, x_bh, x_n, Sk, H, W)
+        whole, whole_stop, b_low, b_high = borders(i_bh, n, stop, low, high, Sk, H, BM, BN, rows)
         b_dk = gl.zeros([BN, D], gl.float32, M_k)
         b_dv = gl.zeros([BN, DV], gl.float32, M_k)
         if CARRY:
@@ -225,7 +225,6 @@ def flash_bwd_dkdv_sm90_kernel(
         n_here = Sk - n
         b_seen = gl.convert_layout(b_low < b_high, gl.SliceLayout(1, M_k))[:, None]
         i_bh, n, start, stop = x_bh, x_n, x_low, x_high
-        whole, whole_stop, b_low, b_high = borders(i_bh, n, stop, low, high, Sk, H, BM, BN, rows)
         if d_k is not None:
             store_rows(d_k + row * D, s_k, gl.where(b_seen, b_dk * scale, 0.0).to(IO), H * D, n_here, W)
         if d_v is not None:

@@ -59,12 +59,12 @@ def weigh_queries(
     async_copy.wait_group(STAGES - 2)
     fence_async_shared()
     s, dp = scores(s_q, s_do, s_k.index(slot), s_v.index(slot), M_s)
-    copy_keys(s_k, s_v, (t + STAGES - 1) % STAGES, k, v, n + BN * (STAGES - 1), Sk, H, W)
     b_s = warpgroup_mma_wait(1, [s])
     b_p = weights(b_s, b_lse, b_first, b_end, n, factor, MASKED, M_s)
-    b_dp = warpgroup_mma_wait(0, [dp])
+    b_dp, b_p = warpgroup_mma_wait(0, [dp, b_p])  # tied: else ptxas moves exp2 behind the wait
     b_ds = gl.convert_layout((b_p * (b_dp - b_delta[:, None])).to(IO), gl.DotOperandLayout(0, M_d, 2))
     b_dq = warpgroup_mma(b_ds, s_k.index(slot), b_dq, is_async=True)
+    copy_keys(s_k, s_v, (t + STAGES - 1) % STAGES, k, v, n + BN * (STAGES - 1), Sk, H, W)
     return warpgroup_mma_wait(0, [b_dq]), t + 1
 
 
@@ -87,18 +87,64 @@ def weigh_halves(
     k_1 = c_k.slice(HALF, HALF)
     s_0, dp_0 = scores(s_q, s_do, k_0, c_v.slice(0, HALF), M_s)
     s_1, dp_1 = scores(s_q, s_do, k_1, c_v.slice(HALF, HALF), M_s)
-    copy_keys(s_k, s_v, (t + STAGES - 1) % STAGES, k, v, n + BN * (STAGES - 1), Sk, H, W)
     b_s0 = warpgroup_mma_wait(3, [s_0])
     b_p0 = weights(b_s0, b_lse, b_first, b_end, n, factor, MASKED, M_s)
-    b_dp0 = warpgroup_mma_wait(2, [dp_0])
+    b_dp0, b_p0 = warpgroup_mma_wait(2, [dp_0, b_p0])
     b_ds0 = gl.convert_layout((b_p0 * (b_dp0 - b_delta[:, None])).to(IO), by)
     dq = warpgroup_mma(b_ds0, k_0, b_dq, is_async=True)
     b_s1 = warpgroup_mma_wait(2, [s_1])
     b_p1 = weights(b_s1, b_lse, b_first, b_end, n + HALF, factor, MASKED, M_s)
-    b_dp1 = warpgroup_mma_wait(1, [dp_1])
+    b_dp1, b_p1 = warpgroup_mma_wait(1, [dp_1, b_p1])
     b_ds1 = gl.convert_layout((b_p1 * (b_dp1 - b_delta[:, None])).to(IO), by)
     dq = warpgroup_mma(b_ds1, k_1, dq, is_async=True)
+    copy_keys(s_k, s_v, (t + STAGES - 1) % STAGES, k, v, n + BN * (STAGES - 1), Sk, H, W)
     return warpgroup_mma_wait(0, [dq]), t + 1
+
+
+@gluon.jit
+def weigh_pieces(
+    dq, s_q, s_do, s_k, s_v, t, b_lse, b_delta, b_first, b_end, k, v, n, factor, Sk, H, M_s: gl.constexpr,
+    M_d: gl.constexpr, STAGES: gl.constexpr, MASKED: gl.constexpr, W: gl.constexpr, CARRY: gl.constexpr,
+    SPLIT: gl.constexpr,
+):  # fmt: skip
+    """do v^T is asked for, or its second half is, when the scores are there: ptxas puts exp2 between its parts, and
+    behind the wait for it otherwise."""
+    BM: gl.constexpr = s_q.shape[0]
+    BN: gl.constexpr = s_k.shape[1]
+    DV: gl.constexpr = s_v.shape[2]
+    IO: gl.constexpr = s_k.dtype
+    slot = t % STAGES
+    async_copy.wait_group(STAGES - 2)
+    fence_async_shared()
+    zeros = gl.zeros([BM, BN], gl.float32, M_s)
+    c_v = s_v.index(slot)
+    s = warpgroup_mma(s_q, s_k.index(slot).permute((1, 0)), zeros, use_acc=False, is_async=True)
+    if SPLIT:
+        v_0 = c_v.slice(0, DV // 2, dim=1).permute((1, 0))
+        v_1 = c_v.slice(DV // 2, DV // 2, dim=1).permute((1, 0))
+        dp = warpgroup_mma(s_do.slice(0, DV // 2, dim=1), v_0, zeros, use_acc=False, is_async=True)
+        if CARRY:
+            b_s, b_dq = warpgroup_mma_wait(1, [s, dq])
+        else:
+            b_s = warpgroup_mma_wait(1, [s])
+        dp = warpgroup_mma(s_do.slice(DV // 2, DV // 2, dim=1), v_1, dp, is_async=True)
+    else:
+        if CARRY:
+            b_s, b_dq = warpgroup_mma_wait(0, [s, dq])
+        else:
+            b_s = warpgroup_mma_wait(0, [s])
+        dp = warpgroup_mma(s_do, c_v.permute((1, 0)), zeros, use_acc=False, is_async=True)
+    if not CARRY:
+        b_dq = dq
+    b_p = weights(b_s, b_lse, b_first, b_end, n, factor, MASKED, M_s)
+    b_dp = warpgroup_mma_wait(0, [dp])
+    b_ds = gl.convert_layout((b_p * (b_dp - b_delta[:, None])).to(IO), gl.DotOperandLayout(0, M_d, 2))
+    dq = warpgroup_mma(b_ds, s_k.index(slot), b_dq, is_async=True)
+    gl.thread_barrier()
+    copy_keys(s_k, s_v, (t + STAGES - 1) % STAGES, k, v, n + BN * (STAGES - 1), Sk, H, W)
+    if not CARRY:
+        dq = warpgroup_mma_wait(0, [dq])
+    return dq, t + 1
 
 
 @gluon.jit
@@ -110,21 +156,24 @@ def weigh_carried(
     BN: gl.constexpr = s_k.shape[1]
     IO: gl.constexpr = s_k.dtype
     slot = t % STAGES
-    async_copy.wait_group(STAGES - 3)
+    async_copy.wait_group(STAGES - 2)
     fence_async_shared()
     s, dp = scores(s_q, s_do, s_k.index(slot), s_v.index(slot), M_s)
-    copy_keys(s_k, s_v, (t + STAGES - 2) % STAGES, k, v, n + BN * (STAGES - 2), Sk, H, W)
     b_s, b_dq = warpgroup_mma_wait(1, [s, dq])
     b_p = weights(b_s, b_lse, b_first, b_end, n, factor, MASKED, M_s)
-    b_dp = warpgroup_mma_wait(0, [dp])
+    b_dp, b_p = warpgroup_mma_wait(0, [dp, b_p])  # tied: else ptxas moves exp2 behind the wait
     b_ds = gl.convert_layout((b_p * (b_dp - b_delta[:, None])).to(IO), gl.DotOperandLayout(0, M_d, 2))
-    return warpgroup_mma(b_ds, s_k.index(slot), b_dq, is_async=True), t + 1
+    dq = warpgroup_mma(b_ds, s_k.index(slot), b_dq, is_async=True)
+    gl.thread_barrier()
+    copy_keys(s_k, s_v, (t + STAGES - 1) % STAGES, k, v, n + BN * (STAGES - 1), Sk, H, W)
+    return dq, t + 1
 
 
 @gluon.jit(do_not_specialize=["scale", "Sq", "Sk", "H", "HQ"])
 def flash_bwd_dq_sm90_kernel(
     q, k, v, first, end, d_o, lse, delta, d_q, scale, Sq, Sk, H, HQ, D: gl.constexpr, DV: gl.constexpr,
     BM: gl.constexpr, BN: gl.constexpr, STAGES: gl.constexpr, W: gl.constexpr, FORM: gl.constexpr,
+    HELD: gl.constexpr,
 ):  # fmt: skip
     M_s: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [W, 1], [16, BN // 2 if FORM == 1 else BN, 16])
     M_q: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [W, 1], [16, D, 16])
@@ -169,58 +218,93 @@ def flash_bwd_dq_sm90_kernel(
     v += p_k * DV
     b_dq = gl.zeros([BM, D], gl.float32, M_q)
     t = 0
+    x_q = s_q
+    x_do = s_do
+    if HELD:
+        async_copy.commit_group()
+        async_copy.wait_group(0)
+        x_q = s_q.load(gl.DotOperandLayout(0, M_s, 2))
+        if HELD == 2:
+            x_do = s_do.load(gl.DotOperandLayout(0, M_s, 2))
     if start < stop:
-        for i in gl.static_range(STAGES - 2 if FORM == 2 else STAGES - 1):
+        for i in gl.static_range(STAGES - 1):
             copy_keys(s_k, s_v, i, k, v, start + i * BN, Sk, H, W)
         if FORM == 0:
             for n in range(start, whole, BN):
                 b_dq, t = weigh_queries(
-                    b_dq, s_q, s_do, s_k, s_v, t, b_lse, b_delta, b_first, b_end, k, v, n, factor, Sk, H, M_s, M_q,
+                    b_dq, x_q, x_do, s_k, s_v, t, b_lse, b_delta, b_first, b_end, k, v, n, factor, Sk, H, M_s, M_q,
                     STAGES, True, W,
                 )  # fmt: skip
             for n in range(whole, whole_stop, BN):
                 b_dq, t = weigh_queries(
-                    b_dq, s_q, s_do, s_k, s_v, t, b_lse, b_delta, b_first, b_end, k, v, n, factor, Sk, H, M_s, M_q,
+                    b_dq, x_q, x_do, s_k, s_v, t, b_lse, b_delta, b_first, b_end, k, v, n, factor, Sk, H, M_s, M_q,
                     STAGES, False, W,
                 )  # fmt: skip
             for n in range(whole_stop, stop, BN):
                 b_dq, t = weigh_queries(
-                    b_dq, s_q, s_do, s_k, s_v, t, b_lse, b_delta, b_first, b_end, k, v, n, factor, Sk, H, M_s, M_q,
+                    b_dq, x_q, x_do, s_k, s_v, t, b_lse, b_delta, b_first, b_end, k, v, n, factor, Sk, H, M_s, M_q,
                     STAGES, True, W,
                 )  # fmt: skip
         elif FORM == 1:
             for n in range(start, whole, BN):
                 b_dq, t = weigh_halves(
-                    b_dq, s_q, s_do, s_k, s_v, t, b_lse, b_delta, b_first, b_end, k, v, n, factor, Sk, H, M_s, M_q,
+                    b_dq, x_q, x_do, s_k, s_v, t, b_lse, b_delta, b_first, b_end, k, v, n, factor, Sk, H, M_s, M_q,
                     STAGES, True, W,
                 )  # fmt: skip
             for n in range(whole, whole_stop, BN):
                 b_dq, t = weigh_halves(
-                    b_dq, s_q, s_do, s_k, s_v, t, b_lse, b_delta, b_first, b_end, k, v, n, factor, Sk, H, M_s, M_q,
+                    b_dq, x_q, x_do, s_k, s_v, t, b_lse, b_delta, b_first, b_end, k, v, n, factor, Sk, H, M_s, M_q,
                     STAGES, False, W,
                 )  # fmt: skip
             for n in range(whole_stop, stop, BN):
                 b_dq, t = weigh_halves(
-                    b_dq, s_q, s_do, s_k, s_v, t, b_lse, b_delta, b_first, b_end, k, v, n, factor, Sk, H, M_s, M_q,
+                    b_dq, x_q, x_do, s_k, s_v, t, b_lse, b_delta, b_first, b_end, k, v, n, factor, Sk, H, M_s, M_q,
                     STAGES, True, W,
                 )  # fmt: skip
-        else:
+        elif FORM == 2:
             dq = warpgroup_mma_init(b_dq)
             for n in range(start, whole, BN):
                 dq, t = weigh_carried(
-                    dq, s_q, s_do, s_k, s_v, t, b_lse, b_delta, b_first, b_end, k, v, n, factor, Sk, H, M_s, M_q,
+                    dq, x_q, x_do, s_k, s_v, t, b_lse, b_delta, b_first, b_end, k, v, n, factor, Sk, H, M_s, M_q,
                     STAGES, True, W,
                 )  # fmt: skip
             for n in range(whole, whole_stop, BN):
                 dq, t = weigh_carried(
-                    dq, s_q, s_do, s_k, s_v, t, b_lse, b_delta, b_first, b_end, k, v, n, factor, Sk, H, M_s, M_q,
+                    dq, x_q, x_do, s_k, s_v, t, b_lse, b_delta, b_first, b_end, k, v, n, factor, Sk, H, M_s, M_q,
                     STAGES, False, W,
                 )  # fmt: skip
             for n in range(whole_stop, stop, BN):
                 dq, t = weigh_carried(
-                    dq, s_q, s_do, s_k, s_v, t, b_lse, b_delta, b_first, b_end, k, v, n, factor, Sk, H, M_s, M_q,
+                    dq, x_q, x_do, s_k, s_v, t, b_lse, b_delta, b_first, b_end, k, v, n, factor, Sk, H, M_s, M_q,
                     STAGES, True, W,
                 )  # fmt: skip
             b_dq = warpgroup_mma_wait(0, [dq])
+        else:
+            CARRY: gl.constexpr = FORM == 4 or FORM == 6
+            SPLIT: gl.constexpr = FORM >= 5
+            if CARRY:
+                dq = warpgroup_mma_init(b_dq)
+            else:
+                dq = b_dq
+            for n in range(start, whole, BN):
+                dq, t = weigh_pieces(
+                    dq, x_q, x_do, s_k, s_v, t, b_lse, b_delta, b_first, b_end, k, v, n, factor, Sk, H, M_s, M_q,
+                    STAGES, True, W, CARRY, SPLIT,
+                )  # fmt: skip
+            for n in range(whole, whole_stop, BN):
+                dq, t = weigh_pieces(
+                    dq, x_q, x_do, s_k, s_v, t, b_lse, b_delta, b_first, b_end, k, v, n, factor, Sk, H, M_s, M_q,
+                    STAGES, False, W, CARRY, SPLIT,
+                )  # fmt: skip
+            for n in range(whole_stop, stop, BN):
+                dq, t = weigh_pieces(
+                    dq, x_q, x_do, s_k, s_v, t, b_lse, b_delta, b_first, b_end, k, v, n, factor, Sk, H, M_s, M_q,
+                    STAGES, True, W, CARRY, SPLIT,
+                )  # fmt: skip
+            if CARRY:
+                b_dq = warpgroup_mma_wait(0, [dq])
+            else:
+                b_dq = dq
+    async_copy.commit_group()
     async_copy.wait_group(0)
     store_rows(d_q + row * D, s_q, (b_dq * scale).to(IO), HQ * D, Sq - m, W)

@@ -82,16 +82,25 @@ def weigh_queries(
     slot = t % STAGES
     async_copy.wait_group(STAGES - 2)
     fence_async_shared()
-    s, dp = scores(s_q, s_do, s_k.index(slot), s_v.index(slot), M_s)
-    a_n += BN
-    if a_n >= a_high:
-        a_base, a_n, a_high = x_base, x_low, x_high
-    copy_keys(s_k, s_v, (t + STAGES - 1) % STAGES, k, v, a_base, a_n, Sk, H, W)
+    BM: gl.constexpr = s_q.shape[0]
+    DV: gl.constexpr = s_v.shape[2]
+    zeros = gl.zeros([BM, BN], gl.float32, M_s)
+    c_v = s_v.index(slot)
+    v_0 = c_v.slice(0, DV // 2, dim=1).permute((1, 0))
+    v_1 = c_v.slice(DV // 2, DV // 2, dim=1).permute((1, 0))
+    s = warpgroup_mma(s_q, s_k.index(slot).permute((1, 0)), zeros, use_acc=False, is_async=True)
+    dp = warpgroup_mma(s_do.slice(0, DV // 2, dim=1), v_0, zeros, use_acc=False, is_async=True)
     b_s = warpgroup_mma_wait(1, [s])
+    dp = warpgroup_mma(s_do.slice(DV // 2, DV // 2, dim=1), v_1, dp, is_async=True)
     b_p = weights(b_s, b_lse, b_first, b_end, n, factor, MASKED, M_s)
     b_dp = warpgroup_mma_wait(0, [dp])
     b_ds = gl.convert_layout((b_p * (b_dp - b_delta[:, None])).to(IO), gl.DotOperandLayout(0, M_d, 2))
     b_dq = warpgroup_mma(b_ds, s_k.index(slot), b_dq, is_async=True)
+    a_n += BN
+    if a_n >= a_high:
+        a_base, a_n, a_high = x_base, x_low, x_high
+    gl.thread_barrier()
+    copy_keys(s_k, s_v, (t + STAGES - 1) % STAGES, k, v, a_base, a_n, Sk, H, W)
     return warpgroup_mma_wait(0, [b_dq]), t + 1, a_base, a_n, a_high
 
 
@@ -114,9 +123,6 @@ def flash_bwd_dq_sm90_kernel(
     s_v = gl.allocate_shared_memory(IO, [STAGES, BN, DV], S)
     pid = gl.program_id(0)
     a_base, i_bh, m, start, stop = place(pid, first, end, Sq, Sk, H, HQ, items, BM, BN, STAGES - 1)
-    whole, whole_stop, b_first, b_end, b_lse, b_delta = borders(
-        i_bh, m, stop, first, end, lse, delta, Sq, HQ, BM, BN, rows
-    )
     copy_item(s_qs.index(0), s_dos.index(0), q, d_o, i_bh, m, Sq, HQ, W)
     for i in gl.static_range(STAGES - 1):
         copy_keys(s_k, s_v, i, k, v, a_base, start + i * BN, Sk, H, W)
@@ -132,6 +138,9 @@ def flash_bwd_dq_sm90_kernel(
             gl.minimum(item + programs, items - 1), first, end, Sq, Sk, H, HQ, items, BM, BN, STAGES - 1
         )
         copy_item(s_qs.index(turn), s_dos.index(turn), q, d_o, x_bh, x_m, Sq, HQ, W)
+        whole, whole_stop, b_first, b_end, b_lse, b_delta = borders(
+            i_bh, m, stop, first, end, lse, delta, Sq, HQ, BM, BN, rows
+        )
         b_dq = gl.zeros([BM, D], gl.float32, M_q)
         for n in range(start, whole, BN):
             b_dq, t, a_base, a_n, a_high = weigh_queries(
@@ -152,8 +161,5 @@ def flash_bwd_dq_sm90_kernel(
         row = (i_b.to(gl.int64) * Sq + m) * HQ + (i_bh - i_b * HQ)
         n_here = Sq - m
         i_bh, m, start, stop = x_bh, x_m, x_low, x_high
-        whole, whole_stop, b_first, b_end, b_lse, b_delta = borders(
-            i_bh, m, stop, first, end, lse, delta, Sq, HQ, BM, BN, rows
-        )
         store_rows(d_q + row * D, s_q, (b_dq * scale).to(IO), HQ * D, n_here, W)
     async_copy.wait_group(0)

@@ -43,6 +43,7 @@ outputs: {h: scan.h, v_new: scan.v_new, final_state: scan.final_state}
 """
 
 FASTER_ON = ("sm_90",)
+SEGMENT = "chunk_delta_states_segment"
 
 
 def reference(k, v, beta, Ai, g, initial_state, *, C):
@@ -67,9 +68,15 @@ def reference(k, v, beta, Ai, g, initial_state, *, C):
 
 
 def launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, *, C, seqs, config):
+    return [states_launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, C=C, seqs=seqs, config=config)]
+
+
+def states_launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, *, C, seqs, config):
+    """Without v nothing is written, and the state that the scan starts from is the identity [K, K]."""
     from ..kernels.chunk_delta_states import chunk_delta_states_kernel
 
-    (_, T, H, K), (HV, V) = k.shape, v.shape[2:]
+    (_, T, H, K), HV = k.shape, beta.shape[2]
+    V = K if v is None else v.shape[3]
     BV = by_dtype(config, "BV", k.dtype, V)
     scan = Launch(
         chunk_delta_states_kernel,
@@ -85,8 +92,8 @@ def launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, *, C, seqs, 
     if by_dtype(config, "gluon", k.dtype):
         from ..kernels.chunk_delta_states_sm90 import chunk_delta_states_sm90_kernel
 
-        return [on_hopper(scan, chunk_delta_states_sm90_kernel)]
-    return [scan]
+        return on_hopper(scan, chunk_delta_states_sm90_kernel)
+    return scan
 
 
 configs = hopper_first(delta_scan_configs, BV=64, num_warps=4, num_stages=2)

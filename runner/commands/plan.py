@@ -3,13 +3,13 @@
 import json
 import re
 from argparse import ArgumentTypeError
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from ..calling.function import load
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
-from ..parallel.cost_model import Cost, Machine, as_reported, cost, factors_of
+from ..parallel.cost_model import Cost, Machine, as_reported, cost, device_of, factors_of
 from ..parallel.gather_graph import gathering
 from ..parallel.split_graph import cut_errors
 from ..planning.dtypes import IO_DTYPES
@@ -77,7 +77,7 @@ def execute(args) -> Outcome:
     factors = {}
     if args.report:
         report = read_report(args.report, op)
-        op = as_reported(op, report)
+        op, machine = as_reported(op, report), replace(machine, device=device_of(report))
         factors = factors_of(op, report, machine, io)
     counts = [1, *(count for count in args.ranks if count > 1)]
     costs = [cost(op, sizes, io, count, machine, args.backward, factors) for count in counts]
@@ -95,6 +95,7 @@ def read_report(path: str, op) -> dict:
     try:
         report = json.loads(Path(path).read_text(encoding="utf-8"))
         known = report["pipeline"] == op.spec.name and report["stages"] and "ranks" not in report
+        known = known and isinstance(report["environment"], dict)
     except (OSError, ValueError, TypeError, KeyError):
         known = False
     if not known:

@@ -119,6 +119,12 @@ def as_reported(op: Op, report: Mapping) -> Op:
     return op.with_fusions(",".join(fused) or NONE)
 
 
+def device_of(report: Mapping) -> str:
+    """The class of the device that a report of ``run`` was made on."""
+    capability = report["environment"].get("compute_capability")
+    return f"sm_{capability.replace('.', '')}" if capability else "cpu"
+
+
 def plans(op: Op, sizes: Mapping[str, int], io: torch.dtype, ranks: int, backward: bool, device: str) -> list[Plan]:
     """The forward plan of one rank, and the backward plan, over the references: nothing runs."""
     absent = frozenset(name for name, entry in op.spec.inputs.items() if entry.optional and "N" in entry.shape)

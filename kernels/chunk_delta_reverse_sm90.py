@@ -51,7 +51,8 @@ def pair_decay_transposed(s_gj, s_gi, M: gl.constexpr):
 
 @gluon.jit(do_not_specialize=["scale", "T", "NT", "H", "HV"])
 def chunk_delta_reverse_sm90_kernel(
-    q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, scale, cu_seqlens, chunk_offsets, T, NT, H, HV,
+    q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, forgotten, scale, cu_seqlens, chunk_offsets,
+    T, NT, H, HV,
     K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, STAGES: gl.constexpr, W: gl.constexpr,
 ):  # fmt: skip
     """d_s = dS leaving each chunk; d_x = Ai^T (scale P^T d_o + (ga k) dS), P = E * q k^T;
@@ -59,7 +60,8 @@ def chunk_delta_reverse_sm90_kernel(
 
     One program of W warps owns BV value columns of one sequence's head; STAGES chunks are in shared memory. dS and what
     has V columns is held transposed: what comes out of one product is in the registers, as the next one's left operand.
-    Rows past a sequence's end repeat its last one; their factors are 0.
+    Rows past a sequence's end repeat its last one; their factors are 0. The last ``forgotten`` chunks of a head, if
+    any, and dS after them do not count, and are not scanned.
     """
     M_ck: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [W, 1], [16, K, 16])
     M_vc: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [W, 1], [16, C, 16])
@@ -86,6 +88,11 @@ def chunk_delta_reverse_sm90_kernel(
         length = (gl.load(cu_seqlens + i_n + 1).to(gl.int64) - bos).to(gl.int32)
         i_slot = gl.load(chunk_offsets + i_n).to(gl.int64)
     n_t = (length + C - 1) // C
+    skipped = 0
+    if forgotten is not None:
+        skipped = gl.load(forgotten + i_n * HV + i_h)
+        length = gl.minimum(length, (n_t - skipped) * C)
+        n_t -= skipped
 
     s_q = gl.allocate_shared_memory(IO, [STAGES, C, K], S)
     s_k = gl.allocate_shared_memory(IO, [STAGES, C, K], S)
@@ -104,7 +111,10 @@ def chunk_delta_reverse_sm90_kernel(
     p_s = (i_n.to(gl.int64) * HV + i_h) * (K * V) + o_sk[None, :] * V + o_sv[:, None]
     b_ds = gl.zeros([BV, K], gl.float32, M_ck)
     if d_final_state is not None:
-        b_ds = gl.load(d_final_state + p_s)
+        if forgotten is not None:
+            b_ds = gl.load(d_final_state + p_s, mask=skipped == 0, other=0.0)
+        else:
+            b_ds = gl.load(d_final_state + p_s)
     d_o += i_v
     b_gl = 0.0
     # rows of the chunk at work: the last one first
@@ -169,9 +179,10 @@ def chunk_delta_reverse_sm90_kernel(
         b_dx = warpgroup_mma_wait(1, [dx])
         b_dx16 = gl.convert_layout((b_dx * b_held[None, :]).to(IO), by_c)
         state = warpgroup_mma(b_dx16, c_k, state, is_async=True)
-        # d_o has been read: its place takes d_x on its way to rows
-        c_do.permute((1, 0)).store(b_dx.to(IO))
-        store_tile(d_x + row * V + i_v, HV * V, c_do, n, W)
+        if d_x is not None:
+            # d_o has been read: its place takes d_x on its way to rows
+            c_do.permute((1, 0)).store(b_dx.to(IO))
+            store_tile(d_x + row * V + i_v, HV * V, c_do, n, W)
         store_rates(s_r, b_g, b_gl_next, b_beta, scale, n_next, C, L_r)
         b_ds = warpgroup_mma_wait(0, [state])
         row, row_k, row_s, b_gl = row - C * HV, row_k - C * H, row_s - HV, b_gl_next

@@ -47,11 +47,12 @@ def store_rates(s_r, b_g, b_gl, b_beta, n, C: gl.constexpr, L: gl.constexpr):
 
 @gluon.jit(do_not_specialize=["T", "NT", "H", "HV"])
 def chunk_delta_states_sm90_kernel(
-    k, v, beta, Ai, g, initial_state, h, v_new, final_state, cu_seqlens, chunk_offsets, T, NT, H, HV,
+    k, v, beta, Ai, g, initial_state, h, v_new, final_state, forgotten, cu_seqlens, chunk_offsets, T, NT, H, HV,
     K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, STAGES: gl.constexpr, W: gl.constexpr,
 ):  # fmt: skip
     """h = the state entering each chunk, v_new = Ai beta (v - 2^g k S), S <- 2^g_C S + (ga k)^T v_new. Without v that
-    is 0, and S starts from the identity, V being K.
+    is 0, and S starts from the identity, V being K. The first ``forgotten`` chunks of a head, if any, and the state
+    before them do not count, and are not scanned.
 
     One program of W warps owns BV value columns of one sequence's head; STAGES chunks are in shared memory. State and
     values are held transposed: what comes out of one product is in the registers, as the next one's left operand. Rows
@@ -80,6 +81,10 @@ def chunk_delta_states_sm90_kernel(
         bos = gl.load(cu_seqlens + i_n).to(gl.int64)
         length = (gl.load(cu_seqlens + i_n + 1).to(gl.int64) - bos).to(gl.int32)
         i_slot = gl.load(chunk_offsets + i_n).to(gl.int64)
+    skipped = 0
+    if forgotten is not None:
+        skipped = gl.load(forgotten + i_n * HV + i_h)
+        bos, length, i_slot = bos + skipped * C, length - skipped * C, i_slot + skipped
     n_t = (length + C - 1) // C
     row = bos * HV + i_h
     row_k = bos * H + i_h // (HV // H)
@@ -101,11 +106,14 @@ def chunk_delta_states_sm90_kernel(
     p_s = (i_n.to(gl.int64) * HV + i_h) * (K * V) + o_sk[None, :] * V + o_sv[:, None]
     b_s = gl.zeros([BV, K], gl.float32, M_ck)
     if initial_state is not None:
-        b_s = gl.load(initial_state + p_s)
+        if forgotten is not None:
+            b_s = gl.load(initial_state + p_s, mask=skipped == 0, other=0.0)
+        else:
+            b_s = gl.load(initial_state + p_s)
     if v is not None:
         v += i_v
     else:
-        b_s = (o_sk[None, :] == o_sv[:, None]).to(gl.float32)
+        b_s = ((o_sk[None, :] == o_sv[:, None]) & (skipped == 0)).to(gl.float32)
     b_gl = 0.0
     if n_t > 0:
         for i in gl.static_range(STAGES - 1):

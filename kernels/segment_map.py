@@ -10,10 +10,11 @@ from .chunk_delta_h import channel_decay, store_state
 
 @triton.jit
 def identity_columns(o_v, K: tl.constexpr, BK: tl.constexpr):
-    """Columns o_v of the identity [K, K], as a state is held: transposed, in tiles [BV, BK]."""
+    """Columns o_v of the identity [K, K], zeros past it, as a state is held: transposed, in tiles [BV, BK]."""
     b_s = ()
     for j in tl.static_range((K + BK - 1) // BK):
-        b_s = b_s + ((o_v[:, None] == (j * BK + tl.arange(0, BK))[None, :]).to(tl.float32),)
+        m_j = (o_v < K)[:, None] & (o_v[:, None] == (j * BK + tl.arange(0, BK))[None, :])
+        b_s = b_s + (m_j.to(tl.float32),)
     return b_s
 
 

@@ -53,7 +53,8 @@ def scan_grads(
     ]
 
 
-def one_scan(x, y, z, g, g_gamma, first, out, states, last, scale, HV, C, seqs, config, **form):
+def one_scan(x, y, z, g, g_gamma, first, out, states, last, scale, HV, C, seqs, config, forgotten=None, **form):
+    """forgotten [N, HV]: for ``last`` alone, backward, chunks that need not be scanned (_forgotten.py)."""
     from ..kernels.chunk_h_o_grads import chunk_h_o_grads_kernel
 
     (_, T, HK, K), (HZ, V) = x.shape, z.shape[2:]
@@ -62,7 +63,8 @@ def one_scan(x, y, z, g, g_gamma, first, out, states, last, scale, HV, C, seqs, 
         chunk_h_o_grads_kernel,
         grid=(seqs.N * HV * ceil_div(V, BV),),
         args=dict(
-            x=x, y=y, z=z, g=g, g_gamma=g_gamma, first=first, out=out, states=states, last=last, scale=scale,
+            x=x, y=y, z=z, g=g, g_gamma=g_gamma, first=first, out=out, states=states, last=last,
+            forgotten=forgotten, scale=scale,
             cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets, T=T, NT=seqs.NT, HK=HK, HZ=HZ, HV=HV,
         ),
         constexprs=dict(

@@ -71,8 +71,9 @@ def launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, *, C, seqs, 
     return [states_launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, C=C, seqs=seqs, config=config)]
 
 
-def states_launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, *, C, seqs, config):
-    """Without v nothing is written, and the state that the scan starts from is the identity [K, K]."""
+def states_launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, *, C, seqs, config, forgotten=None):
+    """Without v nothing is written, and the state that the scan starts from is the identity [K, K]. forgotten [N, HV]:
+    for final_state alone, chunks that need not be scanned (_forgotten.py)."""
     from ..kernels.chunk_delta_states import chunk_delta_states_kernel
 
     (_, T, H, K), HV = k.shape, beta.shape[2]
@@ -83,7 +84,8 @@ def states_launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, *, C,
         grid=(seqs.N * HV * ceil_div(V, BV),),
         args=dict(
             k=k, v=v, beta=beta, Ai=Ai, g=g, initial_state=initial_state, h=h, v_new=v_new, final_state=final_state,
-            cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets, T=T, NT=seqs.NT, H=H, HV=HV,
+            forgotten=forgotten, cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets, T=T, NT=seqs.NT, H=H,
+            HV=HV,
         ),
         constexprs=dict(K=K, V=V, C=C, BK=by_dtype(config, "BK", k.dtype, K), BV=BV, PRECISION=precision(k.dtype)),
         num_warps=by_dtype(config, "num_warps", k.dtype),

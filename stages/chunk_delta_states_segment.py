@@ -5,12 +5,14 @@ leaves.
     state = the final_state of chunk_delta_states over the piece
 
 A state S that came in from the rank before would leave as map S + state. As chunk_delta_h_segment, without w and u.
+Of a piece that forgets, only what it remembers at its end is scanned (_forgotten.py).
 """
 
 import torch
 
 from . import chunk_delta_states
 from ._contract import Contract, Launcher
+from ._forgotten import SCRATCH, forgotten_launch
 from ._segment import MAP, STATE
 from ._tiles import state_limits
 
@@ -31,16 +33,18 @@ def reference(k, v, beta, Ai, g, initial_state, *, C):
     return {"map": passed["final_state"], "state": scan(k, v, beta, Ai, g, initial_state, C=C)["final_state"]}
 
 
-def launch(k, v, beta, Ai, g, initial_state, map, state, *, C, seqs, config):
+def launch(k, v, beta, Ai, g, initial_state, map, state, forgotten, *, C, seqs, config):
     """Two scans; what nobody asked for is left out."""
-    scans = [(None, None, map), (v, initial_state, state)]
-    return [
-        chunk_delta_states.states_launch(
-            k, values, beta, Ai, g, first, None, None, last, C=C, seqs=seqs, config=config
-        )
-        for values, first, last in scans
-        if last is not None
-    ]  # fmt: skip
+    given = dict(C=C, seqs=seqs)
+    # without a gate nothing is ever forgotten
+    launches = [] if g is None else [forgotten_launch(g, None, None, k, beta, forgotten, K=k.shape[3], **given)]
+    given |= dict(config=config, forgotten=None if g is None else forgotten)
+    for values, first, last in ((None, None, map), (v, initial_state, state)):
+        if last is not None:
+            launches.append(
+                chunk_delta_states.states_launch(k, values, beta, Ai, g, first, None, None, last, **given)
+            )
+    return launches
 
 
-LAUNCHERS = [Launcher("triton", launch, chunk_delta_states.configs, state_limits)]
+LAUNCHERS = [Launcher("triton", launch, chunk_delta_states.configs, state_limits, SCRATCH)]

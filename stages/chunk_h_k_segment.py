@@ -3,13 +3,15 @@
     decay = 2^(sum over the piece's chunks of b_end)
     state = the final_state of chunk_h_k over the piece
 
-A state S that came in from the rank before would leave as diag(decay) S + state.
+A state S that came in from the rank before would leave as diag(decay) S + state. Of a piece
+that forgets, only what it remembers at its end is scanned (_forgotten.py).
 """
 
 import torch
 
 from . import chunk_h_k
 from ._contract import Contract, Launcher
+from ._forgotten import SCRATCH
 from ._segment import DECAY, STATE, segment_configs, segment_launches
 from ._tiles import state_limits
 
@@ -26,10 +28,11 @@ def reference(kg, v, b_end, initial_state, *, C):
     return {"decay": torch.exp2(b_end.sum(1)), "state": found["final_state"]}
 
 
-def launch(kg, v, b_end, initial_state, decay, state, *, C, seqs, config):
+def launch(kg, v, b_end, initial_state, decay, state, forgotten, *, C, seqs, config):
     return segment_launches(
-        kg, None, v, None, None, initial_state, None, decay, state, b_end=b_end, C=C, seqs=seqs, config=config
-    )
+        kg, None, v, None, None, initial_state, None, decay, state, b_end=b_end, forgotten=forgotten, C=C, seqs=seqs,
+        config=config,
+    )  # fmt: skip
 
 
-LAUNCHERS = [Launcher("triton", launch, segment_configs, state_limits)]
+LAUNCHERS = [Launcher("triton", launch, segment_configs, state_limits, SCRATCH)]

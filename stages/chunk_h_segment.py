@@ -4,6 +4,7 @@
     state = the final_state of chunk_h over the piece
 
 A state S that came in from the rank before would leave as decay S + state. Every channel has its head's decay.
+Of a piece that forgets, only what it remembers at its end is scanned (_forgotten.py).
 """
 
 import torch
@@ -12,6 +13,7 @@ from . import chunk_h
 from ._channel_decay import last_rows
 from ._contract import Contract, Launcher
 from ._decay import chunk_log_decay
+from ._forgotten import SCRATCH
 from ._segment import DECAY, STATE, segment_configs, segment_launches
 from ._tiles import state_limits
 
@@ -30,8 +32,10 @@ def reference(k, v, g, g_gamma, initial_state, *, C):
     return {"decay": decay, "state": chunk_h.reference(k, v, g, g_gamma, initial_state, C=C)["final_state"]}
 
 
-def launch(k, v, g, g_gamma, initial_state, decay, state, *, C, seqs, config):
-    return segment_launches(k, None, v, g, g_gamma, initial_state, None, decay, state, C=C, seqs=seqs, config=config)
+def launch(k, v, g, g_gamma, initial_state, decay, state, forgotten, *, C, seqs, config):
+    return segment_launches(
+        k, None, v, g, g_gamma, initial_state, None, decay, state, forgotten=forgotten, C=C, seqs=seqs, config=config
+    )
 
 
-LAUNCHERS = [Launcher("triton", launch, segment_configs, state_limits)]
+LAUNCHERS = [Launcher("triton", launch, segment_configs, state_limits, SCRATCH)]

@@ -19,11 +19,11 @@ from chunkwise.runner.workloads import other_axes
 SIZES = dict(B=1, T=8192, H=64, HV=64, K=128, V=128)
 DELTA = {
     "scan.segment": "chunk_delta_states_segment", "out": "chunk_delta_o", "scan.rebuild": "chunk_delta_states",
-    "scan.vjp.segment": "chunk_delta_reverse", "out.vjp.reverse": "chunk_delta_reverse",
+    "scan.vjp.segment": "chunk_delta_reverse_segment", "out.vjp.reverse": "chunk_delta_reverse",
     "out.vjp.grads": "chunk_delta_grads",
 }  # fmt: skip
 SIMPLE = {
-    "scan.segment": "chunk_h_segment", "out": "chunk_h_o", "scan.vjp.segment": "chunk_h_o_grads",
+    "scan.segment": "chunk_h_segment", "out": "chunk_h_o", "scan.vjp.segment": "chunk_h_reverse_segment",
     "out.vjp.grads": "chunk_h_o_grads", "out.vjp.gate": "chunk_gate_grads",
 }  # fmt: skip
 AUTO = {

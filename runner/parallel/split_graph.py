@@ -185,9 +185,9 @@ class Split:
 
     def enter_backward(self, node: Node, scan: str) -> str:
         """The cotangent of the state that a scan ends with: its own, and what the ranks after give back."""
-        vjp, launchers = f"{scan}.vjp", node.stage.launchers
-        wanted = {"d_initial_state"}.union(*(launcher.always for launcher in launchers))
-        segment = self.place(vjp, "segment", node.stage, node.inputs, sorted(wanted), node, node.params)
+        vjp, stage = f"{scan}.vjp", self.stages.get(node.stage.segment, node.stage)
+        wanted = {"d_initial_state"}.union(*(launcher.always for launcher in stage.launchers))
+        segment = self.place(vjp, "segment", stage, node.inputs, sorted(wanted), node, node.params)
         sent = {"cotangent": segment.outputs["d_initial_state"]}
         # what the node calls the gradient of an initial state is that of the piece alone
         self.values[sent["cotangent"]] = replace(self.values[sent["cotangent"]], unit=PIECE)

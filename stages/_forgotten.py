@@ -24,14 +24,14 @@ SCRATCH = {"forgotten": Port("N HV", INT, doc="chunks of each sequence that it h
 
 
 def forgotten_launch(g, g_gamma, b_end, k, beta, forgotten, *, K, C, seqs, reverse=False):
-    """k, beta: under the delta rule."""
+    """forgotten [N, HV], or with room for more. k, beta: under the delta rule."""
     from ..kernels.forgotten_chunks import forgotten_chunks_kernel
 
-    N, HV = forgotten.shape
+    HV = forgotten.shape[1]
     keys = beta is not None
     return Launch(
         forgotten_chunks_kernel,
-        grid=(N * HV,),
+        grid=(seqs.N * HV,),
         args=dict(
             g=g, g_gamma=g_gamma, b_end=b_end, k=k, beta=beta, forgotten=forgotten, cu_seqlens=seqs.cu_seqlens,
             chunk_offsets=seqs.chunk_offsets, T=seqs.T, NT=seqs.NT, H=k.shape[2] if keys else HV, HV=HV,

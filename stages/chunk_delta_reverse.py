@@ -89,13 +89,14 @@ def reverse_launches(
     from ..kernels.chunk_delta_reverse import chunk_delta_reverse_kernel
     from ..kernels.chunk_o_vjp import chunk_o_vjp_vh_kernel
 
-    (B, T, H, K), (HV, V) = k.shape, d_o.shape[2:]
-    shared = dict(q=q, k=k, g=g, d_o=d_o, scale=scale, cu_seqlens=seqs.cu_seqlens, T=T, NT=seqs.NT, H=H, HV=HV)
+    (H, K), (HV, V) = k.shape[2:], d_o.shape[2:]
+    slots = seqs.NT if seqs.packed else seqs.N * seqs.NT
+    shared = dict(q=q, k=k, g=g, d_o=d_o, scale=scale, cu_seqlens=seqs.cu_seqlens, T=seqs.T, NT=seqs.NT, H=H, HV=HV)
     sizes = dict(K=K, V=V, C=C, BK=by_dtype(config, "BK", k.dtype, K), PRECISION=precision(k.dtype))
     OV, BV = by_dtype(config, "OV", k.dtype, V), by_dtype(config, "BV", k.dtype, V)
     own = Launch(
         chunk_o_vjp_vh_kernel,
-        grid=(B * seqs.NT * HV * ceil_div(V, OV),),
+        grid=(slots * HV * ceil_div(V, OV),),
         args=dict(**shared, g_gamma=None, d_v=d_x, d_h=None, chunk_table=seqs.chunk_table),
         constexprs=dict(**sizes, BV=OV),
         num_warps=config["own_warps"],

@@ -8,7 +8,10 @@ Of a piece that forgets, only its first chunks are scanned (_forgotten.py).
 from . import chunk_delta_reverse
 from ._contract import F32, Contract, Launcher, Port
 from ._forgotten import SCRATCH, forgotten_launch
-from ._tiles import by_dtype, state_limits
+from ._pieces import cut, in_pieces, whole
+from ._segment_pieces import FORGOTTEN, OF_MAPS, of_sequences, segment_limits, segment_pieces_limits, through_maps
+from ._tiles import by_dtype
+from .chunk_delta_states import states_launch
 
 CONTRACT = Contract(
     inputs=chunk_delta_reverse.CONTRACT.inputs,
@@ -41,4 +44,27 @@ def launch(q, k, beta, Ai, g, d_o, d_final_state, d_initial_state, d_x, forgotte
 
 
 ROWS = {"d_x": Port("B T HV V", doc="cotangent of x, where v_new = Ai x")}
-LAUNCHERS = [Launcher("triton", launch, chunk_delta_reverse.configs, state_limits, {**ROWS, **SCRATCH})]
+
+
+def pieces_launch(
+    q, k, beta, Ai, g, d_o, d_final_state, d_initial_state, d_x, forgotten, maps, passed, entered,
+    *, scale, C, seqs, config,
+):  # fmt: skip
+    forgotten, count, given = of_sequences(forgotten), config["PIECES"], dict(scale=scale, C=C, config=config)
+    if whole(k, seqs):
+        return launch(q, k, beta, Ai, g, d_o, d_final_state, d_initial_state, d_x, forgotten, seqs=seqs, **given)
+    pieces = cut(seqs, count)
+    return [
+        states_launch(k, None, beta, Ai, g, None, None, None, of_sequences(maps), C=C, seqs=pieces, config=config),
+        *launch(q, k, beta, Ai, g, d_o, None, of_sequences(passed), d_x, forgotten, seqs=pieces, **given),
+        *through_maps(maps, passed, d_final_state, entered, d_initial_state, None, count, reverse=True),
+    ]
+
+
+configs = chunk_delta_reverse.configs
+LAUNCHERS = [
+    Launcher("triton", launch, configs, segment_limits, {**ROWS, **SCRATCH}),
+    Launcher(
+        "triton pieces", pieces_launch, in_pieces(configs), segment_pieces_limits, {**ROWS, **FORGOTTEN, **OF_MAPS}
+    ),
+]

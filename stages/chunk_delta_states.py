@@ -76,7 +76,7 @@ def states_launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, *, C,
     for final_state alone, chunks that need not be scanned (_forgotten.py)."""
     from ..kernels.chunk_delta_states import chunk_delta_states_kernel
 
-    (_, T, H, K), HV = k.shape, beta.shape[2]
+    (H, K), HV = k.shape[2:], beta.shape[2]
     V = K if v is None else v.shape[3]
     BV = by_dtype(config, "BV", k.dtype, V)
     scan = Launch(
@@ -84,8 +84,8 @@ def states_launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, *, C,
         grid=(seqs.N * HV * ceil_div(V, BV),),
         args=dict(
             k=k, v=v, beta=beta, Ai=Ai, g=g, initial_state=initial_state, h=h, v_new=v_new, final_state=final_state,
-            forgotten=forgotten, cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets, T=T, NT=seqs.NT, H=H,
-            HV=HV,
+            forgotten=forgotten, cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets, T=seqs.T, NT=seqs.NT,
+            H=H, HV=HV,
         ),
         constexprs=dict(K=K, V=V, C=C, BK=by_dtype(config, "BK", k.dtype, K), BV=BV, PRECISION=precision(k.dtype)),
         num_warps=by_dtype(config, "num_warps", k.dtype),

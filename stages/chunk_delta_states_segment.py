@@ -13,8 +13,9 @@ import torch
 from . import chunk_delta_states
 from ._contract import Contract, Launcher
 from ._forgotten import SCRATCH, forgotten_launch
+from ._pieces import cut, in_pieces, whole
 from ._segment import MAP, STATE
-from ._tiles import state_limits
+from ._segment_pieces import FORGOTTEN, OF_MAPS, of_sequences, segment_limits, segment_pieces_limits, through_maps
 
 CONTRACT = Contract(
     inputs=chunk_delta_states.CONTRACT.inputs,
@@ -47,4 +48,19 @@ def launch(k, v, beta, Ai, g, initial_state, map, state, forgotten, *, C, seqs, 
     return launches
 
 
-LAUNCHERS = [Launcher("triton", launch, chunk_delta_states.configs, state_limits, SCRATCH)]
+def pieces_launch(k, v, beta, Ai, g, initial_state, map, state, forgotten, maps, passed, entered, *, C, seqs, config):
+    forgotten, count = of_sequences(forgotten), config["PIECES"]
+    if whole(k, seqs):
+        return launch(k, v, beta, Ai, g, initial_state, map, state, forgotten, C=C, seqs=seqs, config=config)
+    each = launch(
+        k, v, beta, Ai, g, None, of_sequences(maps), of_sequences(passed), forgotten,
+        C=C, seqs=cut(seqs, count), config=config,
+    )  # fmt: skip
+    return each + through_maps(maps, passed, initial_state, entered, state, map, count)
+
+
+configs = chunk_delta_states.configs
+LAUNCHERS = [
+    Launcher("triton", launch, configs, segment_limits, SCRATCH),
+    Launcher("triton pieces", pieces_launch, in_pieces(configs), segment_pieces_limits, {**FORGOTTEN, **OF_MAPS}),
+]

@@ -11,8 +11,17 @@ import torch
 from ._contract import F32, Contract, Launcher, Port
 from ._decay import chunk_log_decay, per_value_head
 from ._forgotten import SCRATCH, forgotten_launch
+from ._pieces import cut, in_pieces, whole
 from ._scan_grads import one_scan
-from ._tiles import state_limits
+from ._segment import decay_launch
+from ._segment_pieces import (
+    FORGOTTEN,
+    OF_DECAYS,
+    of_sequences,
+    segment_limits,
+    segment_pieces_limits,
+    through_decays,
+)
 
 CONTRACT = Contract(
     inputs={
@@ -43,11 +52,11 @@ def reference(q, g, g_gamma, d_o, d_final_state, *, scale, C):
 
 
 def configs(axes, device):
-    """BV rows of the state, all its columns."""
+    """BV rows of the state, all its columns; BN chunk ends and BD channels for the sum of decays."""
     wide = axes["K"] > 128 or axes["V"] > 128 or axes["C"] == 128
     tile = {"BV": 32, "num_warps": 8, "num_stages": 1} if wide else {"BV": 64, "num_warps": 4, "num_stages": 2}
     float32 = {"BK_F32": 32, "BV_F32": 16, "num_stages_F32": 1, "num_warps_F32": 8 if axes["C"] == 128 else 4}
-    return [{"BK": 64, **float32, **tile}]
+    return [{"BK": 64, "BN": 64, "BD": 64, **float32, **tile}]
 
 
 def launch(q, g, g_gamma, d_o, d_final_state, d_initial_state, forgotten, *, scale, C, seqs, config):
@@ -62,4 +71,21 @@ def launch(q, g, g_gamma, d_o, d_final_state, d_initial_state, forgotten, *, sca
     return [forgotten_launch(g, g_gamma, None, None, None, forgotten, K=V, C=C, seqs=seqs, reverse=True), scan]
 
 
-LAUNCHERS = [Launcher("triton", launch, configs, state_limits, SCRATCH)]
+def pieces_launch(
+    q, g, g_gamma, d_o, d_final_state, d_initial_state, forgotten, decays, passed, *, scale, C, seqs, config
+):  # fmt: skip
+    forgotten, count, given = of_sequences(forgotten), config["PIECES"], dict(scale=scale, C=C, config=config)
+    if whole(q, seqs):
+        return launch(q, g, g_gamma, d_o, d_final_state, d_initial_state, forgotten, seqs=seqs, **given)
+    pieces = cut(seqs, count)
+    return [
+        *launch(q, g, g_gamma, d_o, None, of_sequences(passed), forgotten, seqs=pieces, **given),
+        decay_launch(g, g_gamma, None, of_sequences(decays), C=C, seqs=pieces, config=config),
+        through_decays(decays, passed, d_final_state, d_initial_state, count, reverse=True),
+    ]
+
+
+LAUNCHERS = [
+    Launcher("triton", launch, configs, segment_limits, SCRATCH),
+    Launcher("triton pieces", pieces_launch, in_pieces(configs), segment_pieces_limits, {**FORGOTTEN, **OF_DECAYS}),
+]

@@ -14,8 +14,16 @@ from ._channel_decay import last_rows
 from ._contract import Contract, Launcher
 from ._decay import chunk_log_decay
 from ._forgotten import SCRATCH
+from ._pieces import cut, in_pieces, whole
 from ._segment import DECAY, STATE, segment_configs, segment_launches
-from ._tiles import state_limits
+from ._segment_pieces import (
+    FORGOTTEN,
+    OF_DECAYS,
+    of_sequences,
+    segment_limits,
+    segment_pieces_limits,
+    through_decays,
+)
 
 CONTRACT = Contract(
     inputs=chunk_h.CONTRACT.inputs,
@@ -38,4 +46,21 @@ def launch(k, v, g, g_gamma, initial_state, decay, state, forgotten, *, C, seqs,
     )
 
 
-LAUNCHERS = [Launcher("triton", launch, segment_configs, state_limits, SCRATCH)]
+def pieces_launch(k, v, g, g_gamma, initial_state, decay, state, forgotten, decays, passed, *, C, seqs, config):
+    forgotten, count = of_sequences(forgotten), config["PIECES"]
+    if state is None or whole(k, seqs):
+        return launch(k, v, g, g_gamma, initial_state, decay, state, forgotten, C=C, seqs=seqs, config=config)
+    each = launch(
+        k, v, g, g_gamma, None, of_sequences(decays), of_sequences(passed), forgotten,
+        C=C, seqs=cut(seqs, count), config=config,
+    )  # fmt: skip
+    each.append(through_decays(decays, passed, initial_state, state, count))
+    return each + launch(k, v, g, g_gamma, None, decay, None, None, C=C, seqs=seqs, config=config)
+
+
+LAUNCHERS = [
+    Launcher("triton", launch, segment_configs, segment_limits, SCRATCH),
+    Launcher(
+        "triton pieces", pieces_launch, in_pieces(segment_configs), segment_pieces_limits, {**FORGOTTEN, **OF_DECAYS}
+    ),
+]

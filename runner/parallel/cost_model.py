@@ -3,7 +3,8 @@
 A stage takes what its arithmetic or its memory traffic needs, whichever is longer, times a factor: 1 on paper, or what
 a measured report of one device says that this stage takes beside that. A stage of communication takes the bytes that
 come in from the other ranks over the link, and one latency. Merging is serial in the ranks, one map after the other.
-The slowest rank counts, and nothing overlaps. Stages are fused as the op says, auto as on the machine's device.
+The slowest rank counts, and nothing overlaps. Stages are fused as the op says, auto as on the machine's device. A
+segment counts in full, though gates that forget leave little of it.
 """
 
 from collections.abc import Mapping

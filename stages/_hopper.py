@@ -3,6 +3,9 @@
 from dataclasses import replace
 from functools import partial
 
+from ._contract import ceil_div
+from ._pieces import PROGRAMS
+
 
 def hopper_takes(axes, device):
     """Whether such a kernel takes these sizes, in 16 bits."""
@@ -24,3 +27,10 @@ def on_hopper(launch, kernel):
     """The plain kernel's launch by the one for Hopper: num_stages chunks are in shared memory."""
     sizes = {name: launch.constexprs[name] for name in ("K", "V", "C", "BV")}
     return replace(launch, kernel=kernel, constexprs={**sizes, "STAGES": launch.num_stages, "W": launch.num_warps})
+
+
+def groups_in_order(axes, BV):
+    """Groups of four warps in the two kernels for Hopper, the faster first. Three of them are, unless one sequence's
+    programs, of BV columns each, are more than the multiprocessors; what is taken may not follow from the batch, as
+    the bits would."""
+    return (3, 1) if axes["HV"] * ceil_div(axes["V"], BV) <= PROGRAMS else (1, 3)

@@ -8,11 +8,13 @@ With dS that cotangent, P = E * q k^T, E[i, j] = 2^(g_i - g_j) for j <= i, else 
 dS starts as d_final_state, zeros when absent, and ends as d_initial_state. Without g nothing decays. arXiv:2412.06464.
 """
 
+from dataclasses import replace
+
 import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
 from ._decay import pair_decay, per_value_head
-from ._hopper import hopper_first, on_hopper
+from ._hopper import groups_in_order, hopper_takes, on_hopper
 from ._pieces import one_piece_limits
 from ._scan import delta_scan_configs
 from ._tiles import by_dtype, precision
@@ -71,9 +73,18 @@ def plain_configs(axes, device):
     return [{**own, **each} for each in (tiles[:1] if axes["K"] > 128 else tiles)]
 
 
+def configs(axes, device):
+    """groups: of four warps in the kernels for Hopper, for 16 bits; 0 is the kernels for all."""
+    plain = [{**config, "groups": 0} for config in plain_configs(axes, device)]
+    if not hopper_takes(axes, device):
+        return plain
+    hopper = {**plain[0], "groups_F32": 0, "BV": 64, "num_warps": 4, "num_stages": 2}
+    return [{**hopper, "groups": groups} for groups in groups_in_order(axes, hopper["BV"])] + plain
+
+
 def launch(q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, *, scale, C, seqs, config):
     """Through the chunks' own output, chunk by chunk into d_x; then the scan, which reads each row before it writes.
-    The kernel for Hopper does both at once."""
+    The kernels for Hopper do both at once."""
     from ..kernels.chunk_delta_reverse import chunk_delta_reverse_kernel
     from ..kernels.chunk_o_vjp import chunk_o_vjp_vh_kernel
 
@@ -100,12 +111,19 @@ def launch(q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, *, 
         num_warps=by_dtype(config, "num_warps", k.dtype),
         num_stages=by_dtype(config, "num_stages", k.dtype),
     )  # fmt: skip
-    if by_dtype(config, "gluon", k.dtype):
-        from ..kernels.chunk_delta_reverse_sm90 import chunk_delta_reverse_sm90_kernel
-
-        return [on_hopper(scan, chunk_delta_reverse_sm90_kernel)]
-    return [own, scan]
+    groups = by_dtype(config, "groups", k.dtype)
+    return [by_groups(scan, groups)] if groups else [own, scan]
 
 
-configs = hopper_first(plain_configs, BV=64, num_warps=4, num_stages=2)
+def by_groups(scan, groups):
+    """Both by a kernel that is written for Hopper."""
+    from ..kernels.chunk_delta_reverse_groups_sm90 import chunk_delta_reverse_groups_sm90_kernel
+    from ..kernels.chunk_delta_reverse_sm90 import chunk_delta_reverse_sm90_kernel
+
+    if groups == 1:
+        return on_hopper(scan, chunk_delta_reverse_sm90_kernel)
+    sizes = {name: scan.constexprs[name] for name in ("K", "V", "C", "BV")}
+    return replace(scan, kernel=chunk_delta_reverse_groups_sm90_kernel, constexprs=sizes)
+
+
 LAUNCHERS = [Launcher("triton", launch, configs, one_piece_limits, always=("d_x",))]

@@ -63,7 +63,7 @@ from chunkwise.runner.compiling.compile_cases import SIZES, first_configs
 from chunkwise.runner.compiling.compile_check import check, stages
 
 rows = []
-for stage in (stages()["chunk_delta_o"], stages()["chunk_h_o"]):
+for stage in (stages()["chunk_delta_o"], stages()["chunk_h_o"], stages()["chunk_delta_reverse"]):
     for case in first_configs(stage, False, 0, *stage.launchers, {**SIZES, "HV": 96}, "plain", "bf16", 90, 1):
         rows += [row.as_json() for row in check(case)]
 print(json.dumps(rows))
@@ -76,7 +76,8 @@ def test_the_kernel_for_hopper_of_many_heads():
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
-    assert {row["kernel"] for row in rows} == {"chunk_delta_o_sm90_kernel"} and len(rows) == 2
+    scan, reverse = "chunk_delta_o_sm90_kernel", "chunk_delta_reverse_sm90_kernel"
+    assert [row["kernel"] for row in rows] == [scan, scan, reverse]
     hold(rows)
 
 

@@ -298,9 +298,10 @@ def test_sizes_of_the_kernel_for_hopper(axes, why):
 @pytest.mark.parametrize("HV, V, groups", [(16, 128, 3), (66, 128, 3), (67, 128, 1), (96, 64, 3)])
 def test_which_kernel_for_hopper(HV, V, groups):
     """It follows from one sequence's programs, V in tiles of 64, whatever the batch: a sequence keeps its bits."""
-    [launcher] = find_stages()["chunk_h_o"].launchers
-    for B in (1, 100):
-        assert launcher.configs(dict(B=B, HV=HV, K=128, V=V, C=64), "sm_90")[0]["groups"] == groups
+    for name in ("chunk_h_o", "chunk_delta_reverse"):
+        [launcher] = find_stages()[name].launchers
+        for B in (1, 100):
+            assert launcher.configs(dict(B=B, HV=HV, K=128, V=V, C=64), "sm_90")[0]["groups"] == groups
 
 
 @pytest.mark.parametrize(

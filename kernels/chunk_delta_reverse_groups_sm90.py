@@ -190,13 +190,13 @@ def emit(
     for i in range(NT + 2):
         turn = i % 2
         before = ((i // 2) & 1) ^ 1
-        # the cotangent two before has been announced: the scores that have been in this turn are read, too
         if i < NT:
             mbarrier.wait(filled.index(slot), phase)
             fence_async_shared()
             c_q = s_q.index(slot).permute((1, 0))
             p = warpgroup_mma(s_k.index(slot), c_q, zeros, use_acc=False, is_async=True)
             b_E = pair_decay_transposed(s_r[0].index(slot), s_r[1].index(slot), M_cc) * scale
+            # the scores that have been in this turn are read once the cotangent two before has been announced
             mbarrier.wait(ds_filled.index(turn), before, pred=i > 1)
             s_p.index(turn).store((warpgroup_mma_wait(0, [p]) * b_E).to(IO))
             publish(p_filled.index(turn))

@@ -74,7 +74,8 @@ def plain_configs(axes, device):
 
 
 def configs(axes, device):
-    """groups: of four warps in the kernels for Hopper, for 16 bits; 0 is the kernels for all."""
+    """groups: of four warps in the kernels for Hopper, for 16 bits; 0 is the kernels for all. The order is that of the
+    forward scan."""
     plain = [{**config, "groups": 0} for config in plain_configs(axes, device)]
     if not hopper_takes(axes, device):
         return plain

@@ -15,7 +15,7 @@ import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
 from ._decay import pair_decay, per_value_head
-from ._hopper import hopper_first, on_hopper
+from ._hopper import hopper_first
 from ._piece_launches import entering_reverse, over_pieces
 from ._piece_starts import SCRATCH, in_pieces, unless_cut, where_cut
 from ._pieces import one_piece_limits, whole
@@ -121,8 +121,9 @@ def reverse_launches(
     if by_dtype(config, "gluon", k.dtype):
         from ..kernels.chunk_delta_reverse_sm90 import chunk_delta_reverse_sm90_kernel
 
-        whole_ones = {**scan.args, "starts": None, "passed": None, "entered": None, "pieces": 1}
-        return [on_hopper(replace(scan, args=whole_ones), chunk_delta_reverse_sm90_kernel)]
+        args = {**scan.args, "starts": None, "passed": None, "entered": None, "pieces": 1}
+        sizes = {name: scan.constexprs[name] for name in ("K", "V", "C", "BV")}
+        return [replace(scan, kernel=chunk_delta_reverse_sm90_kernel, args=args, constexprs=sizes)]
     return [own, scan]
 
 
@@ -139,7 +140,7 @@ def pieces_launch(
     return [*before, over_pieces(scan, starts, entered)]
 
 
-configs = hopper_first(plain_configs, BV=64, num_warps=4, num_stages=2)
+configs = hopper_first(plain_configs, BV=64, num_warps=4, num_stages=1)
 LAUNCHERS = [
     Launcher("triton", launch, configs, unless_cut(one_piece_limits), always=("d_x",)),
     Launcher(

@@ -115,7 +115,7 @@ def chunk_delta_grads_sm90_kernel(
     s_q = gl.allocate_shared_memory(IO, [C, K], S)
     s_h = gl.allocate_shared_memory(IO, [K, V], S)
     s_g = gl.allocate_shared_memory(gl.float32, [C], R)
-    s_beta = gl.allocate_shared_memory(gl.float32, [C], R)
+    s_beta = gl.allocate_shared_memory(beta.dtype.element_ty, [C], R)
     s_dg = gl.allocate_shared_memory(gl.float32, [C], R)
     s_rows = gl.allocate_shared_memory(gl.float32, [C], R)
     s_do = s_x.index(0)
@@ -132,7 +132,7 @@ def chunk_delta_grads_sm90_kernel(
     async_copy.commit_group()
     b_g, b_gl, b_beta = load_rates(beta, g, row, n, HV, C, L_r)
     s_g.store(gl.where(gl.arange(0, C, L_r) < n, b_g, PAST))
-    s_beta.store(b_beta.to(gl.float32))
+    s_beta.store(b_beta)
     o_i = gl.arange(0, C, L_i)
     o_j = gl.arange(0, C, L_j)
     m = o_i[:, None] >= o_j[None, :]
@@ -194,30 +194,31 @@ def chunk_delta_grads_sm90_kernel(
     if FENCE: fence_async_shared()
     low = product(s_dx, s_new, M_cc)
     high = product(s_new, s_dx, M_cc)
-    b_beta = s_beta.load(L_i)
+    b_beta = s_beta.load(L_i).to(gl.float32)
     b_dx = s_dx.load(L_cv).to(gl.float32)
     if d_v is not None:
         b_dv = b_dx * gl.convert_layout(b_beta, gl.SliceLayout(1, L_cv))[:, None]
         store_pieces(d_v + row * V, HV * V, b_dv, n, L_cv)
     if d_beta is not None:
-        b_xv = gl.convert_layout(gl.sum(b_dx * b_v.to(gl.float32), axis=1), L_i)
-        s_rows.store(b_xv)
+        s_rows.store(gl.convert_layout(gl.sum(b_dx * b_v.to(gl.float32), axis=1), L_i))
     b_E = b_gi[:, None] - s_g.load(L_j)[None, :]
     b_E = gl.exp2(gl.where(m, b_E, -b_E))
     b_E = gl.where(o_i[:, None] == o_j[None, :], 0.0, -b_E)
     b_low, b_high = warpgroup_mma_wait(0, [low, high])
     kk = product(s_k, s_k, M_cc)
     b_N = gl.where(m, b_low, b_high) * b_E
-    b_rate = gl.where(m, b_beta[:, None], s_beta.load(L_j)[None, :])
+    b_rate = gl.where(m, b_beta[:, None], s_beta.load(L_j).to(gl.float32)[None, :])
     b_kk = warpgroup_mma_wait(0, [kk]) * b_N
     b_N *= b_rate
     dk = warpgroup_mma(gl.convert_layout(b_N.to(IO), by_c), s_k, b_dk, is_async=True)
     held = product(s_dx, s_h, M_ck)
     if d_beta is not None or d_g is not None:
         b_rows = gl.sum(gl.where(m, b_kk, 0.0), axis=1)
+        if d_beta is not None:
+            s_rows.store(s_rows.load(L_i) + b_rows)
         if d_g is not None:
-            s_dg.store(s_dg.load(L_i) - gl.sum(gl.where(m, 0.0, b_kk * b_rate), axis=1))
-        s_g.store(b_rows)
+            b_dg = gl.sum(gl.where(m, 0.0, b_kk * b_rate), axis=1)
+            s_dg.store(s_dg.load(L_i) + b_rows * b_beta - b_dg)
     b_dk, b_held = warpgroup_mma_wait(0, [dk, held])
     if d_k is not None or d_g is not None:
         barrier()
@@ -231,11 +232,11 @@ def chunk_delta_grads_sm90_kernel(
         async_copy.commit_group()
     b_held *= b_gam[:, None]
     if d_beta is not None or d_g is not None:
-        b_rows = s_g.load(L_i) - row_product(s_k, b_held, M_ck, L_i)
+        b_rows = row_product(s_k, b_held, M_ck, L_i)
     if d_beta is not None:
-        gl.store(d_beta + row + o_i * HV, b_rows + s_rows.load(L_i), mask=o_i < n)
+        gl.store(d_beta + row + o_i * HV, s_rows.load(L_i) - b_rows, mask=o_i < n)
     if d_g is not None:
-        s_dg.store(s_dg.load(L_i) + b_rows * b_beta)
+        s_dg.store(s_dg.load(L_i) - b_rows * b_beta)
     b_dk -= b_held * gl.convert_layout(b_beta, L_k)[:, None]
 
     if d_k is not None or d_g is not None:

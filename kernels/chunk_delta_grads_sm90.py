@@ -20,7 +20,11 @@ def row_pieces(C, D):
     has them and a row's columns are with the same four threads: from one to the other nothing leaves a warp."""
     wide = [[0, column] for column in (32, 64) if column < D]
     return gl.DistributedLinearLayout(
-        [[0, 1], [0, 2], [0, 4], [8, 0], *wide], [[0, 8], [0, 16], [1, 0], [2, 0], [4, 0]], [[16, 0], [32, 0]], [], [C, D]
+        [[0, 1], [0, 2], [0, 4], [8, 0], *wide],
+        [[0, 8], [0, 16], [1, 0], [2, 0], [4, 0]],
+        [[16, 0], [32, 0]],
+        [],
+        [C, D],
     )
 
 
@@ -50,11 +54,10 @@ def piece_offsets(stride, n, L: gl.constexpr):
 
 @gluon.jit
 def store_pieces(p, stride, b_x, n, L: gl.constexpr):
-    """The first n rows of the tile b_x to p, ``stride`` apart, 16 bytes at a time."""
+    """The first n rows of the tile b_x, which is in the layout L, to p, ``stride`` apart."""
     o_r = gl.arange(0, L.shape[0], gl.SliceLayout(1, L))
     o_d = gl.arange(0, L.shape[1], gl.SliceLayout(0, L))
-    b_x = gl.convert_layout(b_x.to(p.dtype.element_ty), L)
-    gl.store(p + (o_r[:, None] * stride + o_d[None, :]), b_x, mask=(o_r < n)[:, None])
+    gl.store(p + (o_r[:, None] * stride + o_d[None, :]), b_x.to(p.dtype.element_ty), mask=(o_r < n)[:, None])
 
 
 @gluon.jit
@@ -68,21 +71,31 @@ def product(a, b, M: gl.constexpr):
 
 @gluon.jit
 def row_product(s_x, b_y, M: gl.constexpr, L: gl.constexpr):
-    """<x_i, y_i> for each row; x in shared memory."""
+    """<x_i, y_i> for each row, in the layout L; x in shared memory, y as the accumulator M has it."""
     by_d: gl.constexpr = gl.DotOperandLayout(0, M, 2)
     b_x = gl.convert_layout(s_x.load(by_d), M).to(gl.float32)
     return gl.convert_layout(gl.sum(b_x * b_y, axis=1), L)
+
+
+@gluon.jit
+def shared_product(s_x, s_y, M: gl.constexpr, L: gl.constexpr):
+    """The same, both in shared memory and read in the layout M."""
+    return gl.convert_layout(gl.sum(s_x.load(M).to(gl.float32) * s_y.load(M).to(gl.float32), axis=1), L)
 
 
 @gluon.jit(do_not_specialize=["scale", "T", "NT", "H", "HV"])
 def chunk_delta_grads_sm90_kernel(
     q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g, scale, cu_seqlens, chunk_table,
     T, NT, H, HV,
-    K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, FENCE: gl.constexpr = 1, EARLY: gl.constexpr = 0,
+    K: gl.constexpr, V: gl.constexpr, C: gl.constexpr,
 ):  # fmt: skip
-    """One chunk and value head, as chunk_delta_grads_kernel has it, on four warps. What belongs to dk and what is above
-    the diagonal of M + M^T come from products of their own: so nothing is transposed. Rows past the chunk's end repeat
-    its last one; what they give is never stored, and enters nothing else with the factor 0."""
+    """One chunk and value head, as chunk_delta_grads_kernel has it, on four warps; V 64 or 128.
+
+    D^T and what is above the diagonal of M + M^T come from products of their own: nothing is turned. An accumulator
+    is an operand as soon as it is made: ptxas packs it only where it is used. Sums by row that are made early go to
+    shared memory: ptxas would sink them to the end, with all that they are made of. Rows past the chunk's end repeat
+    its last one; what they give is never stored, and enters nothing else with the factor 0.
+    """
     LN2: gl.constexpr = 0.6931471805599453
     W: gl.constexpr = 4
     M_cc: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [W, 1], [16, C, 16])
@@ -94,10 +107,11 @@ def chunk_delta_grads_sm90_kernel(
     L_cv: gl.constexpr = row_pieces(C, V)
     L_ck: gl.constexpr = row_pieces(C, K)
     L_r: gl.constexpr = gl.BlockedLayout([1], [32], [W], [0])
-    L_kv: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [W, 1], [1, 0])
     R: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     S: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     IO: gl.constexpr = k.dtype.element_ty
+    WROTE: gl.constexpr = d_k is not None or d_g is not None
+    PARTS: gl.constexpr = V // C
 
     pid = gl.program_id(0).to(gl.int64)
     i_h = pid % HV
@@ -120,6 +134,11 @@ def chunk_delta_grads_sm90_kernel(
     s_rows = gl.allocate_shared_memory(gl.float32, [C], R)
     s_do = s_x.index(0)
     s_dx = s_x.index(1)
+    # d_s comes in 64 columns at a time, in place of rows that have been read
+    if PARTS == 2:
+        s_ds = (s_do._reinterpret(IO, [K, C], S), s_dx._reinterpret(IO, [K, C], S))
+    else:
+        s_ds = (s_x._reinterpret(IO, [K, C], S),)
     copy_rows(s_do, d_o + row * V, HV * V, n, W)
     copy_rows(s_new, v_new + row * V, HV * V, n, W)
     async_copy.commit_group()
@@ -137,8 +156,10 @@ def chunk_delta_grads_sm90_kernel(
     o_j = gl.arange(0, C, L_j)
     m = o_i[:, None] >= o_j[None, :]
 
+    zeros = gl.zeros([C, K], gl.float32, M_ck)
+
     async_copy.wait_group(3)
-    if FENCE: fence_async_shared()
+    fence_async_shared()
     D = product(s_do, s_new, M_cc)
     Dt = product(s_new, s_do, M_cc)
     b_gi = s_g.load(L_i)
@@ -146,52 +167,50 @@ def chunk_delta_grads_sm90_kernel(
     # 2^(g_i - g_j) below the diagonal, above it the same of j and i
     b_E = gl.exp2(gl.where(m, b_E, -b_E)) * scale
     async_copy.wait_group(2)
-    if FENCE: fence_async_shared()
+    fence_async_shared()
     if d_g is not None:
         kq = product(s_k, s_q, M_cc)
         b_Dt = warpgroup_mma_wait(1, [Dt]) * gl.where(o_i[:, None] <= o_j[None, :], b_E, 0.0)
         b_kq = warpgroup_mma_wait(0, [kq])
-        b_dg = -gl.sum(b_Dt * b_kq, axis=1)
+        b_columns = gl.sum(b_Dt * b_kq, axis=1)
         qk = product(s_q, s_k, M_cc)
-        dk = warpgroup_mma(gl.convert_layout(b_Dt.to(IO), by_c), s_q, gl.zeros([C, K], gl.float32, M_ck), use_acc=False, is_async=True)
+        dk = warpgroup_mma(gl.convert_layout(b_Dt.to(IO), by_c), s_q, zeros, use_acc=False, is_async=True)
         b_D, b_qk = warpgroup_mma_wait(1, [D, qk])
         b_D *= gl.where(m, b_E, 0.0)
         # what both have on the diagonal is the same
-        s_dg.store(b_dg + gl.sum(b_D * b_qk, axis=1))
+        s_dg.store(gl.sum(b_D * b_qk, axis=1) - b_columns)
     else:
         b_D, b_Dt = warpgroup_mma_wait(0, [D, Dt])
         b_Dt *= gl.where(o_i[:, None] <= o_j[None, :], b_E, 0.0)
         b_D *= gl.where(m, b_E, 0.0)
-        dk = warpgroup_mma(gl.convert_layout(b_Dt.to(IO), by_c), s_q, gl.zeros([C, K], gl.float32, M_ck), use_acc=False, is_async=True)
-    dq = warpgroup_mma(gl.convert_layout(b_D.to(IO), by_c), s_k, gl.zeros([C, K], gl.float32, M_ck), use_acc=False, is_async=True)
+        dk = warpgroup_mma(gl.convert_layout(b_Dt.to(IO), by_c), s_q, zeros, use_acc=False, is_async=True)
     async_copy.wait_group(1)
-    if FENCE: fence_async_shared()
+    fence_async_shared()
     read = product(s_do, s_h, M_ck)
+    b_gam = gl.convert_layout(gl.exp2(b_gi), L_k)
+    b_dk, b_dq = warpgroup_mma_wait(0, [dk, read])
+    b_dq *= (b_gam * scale)[:, None]
+    if d_g is not None:
+        s_dg.store(s_dg.load(L_i) + row_product(s_q, b_dq, M_ck, L_i))
     b_v = d_beta
     if d_beta is not None:
         b_v = gl.load(v + row * V + piece_offsets(HV * V, n, L_cv))
-    b_gam = gl.convert_layout(gl.exp2(b_gi), L_k)
-    b_dk, b_dq, b_read = warpgroup_mma_wait(0, [dk, dq, read])
-    b_read *= (b_gam * scale)[:, None]
-    if d_g is not None:
-        b_dg = s_dg.load(L_i) + row_product(s_q, b_read, M_ck, L_i)
-        s_dg.store(b_dg)
     if d_q is not None:
+        dq = warpgroup_mma(gl.convert_layout(b_D.to(IO), by_c), s_k, b_dq, is_async=True)
+        b_dq = warpgroup_mma_wait(0, [dq])
         # no warp's product reads it any longer
         barrier()
-        if K > V:
-            c_dq = gl.allocate_shared_memory(IO, [C, K], S)
-        else:
-            c_dq = s_do._reinterpret(IO, [C, K], S)
-        c_dq.store((b_dq + b_read).to(IO))
+        c_dq = s_do._reinterpret(IO, [C, K], S) if K <= V else gl.allocate_shared_memory(IO, [C, K], S)
+        c_dq.store(b_dq.to(IO))
         store_tile(d_q + row * K, HV * K, c_dq, n, W)
-    if EARLY:
-        barrier()
-        copy_rows(s_do._reinterpret(IO, [K, V // 2], S), d_s + p_s, V, K, W)
-        async_copy.commit_group()
+    if WROTE:
+        if PARTS == 2:
+            barrier()
+            copy_rows(s_ds[0], d_s + p_s, V, K, W)
+            async_copy.commit_group()
 
-    async_copy.wait_group(1 if EARLY else 0)
-    if FENCE: fence_async_shared()
+    async_copy.wait_group(PARTS - 1 if WROTE else 0)
+    fence_async_shared()
     low = product(s_dx, s_new, M_cc)
     high = product(s_new, s_dx, M_cc)
     b_beta = s_beta.load(L_i).to(gl.float32)
@@ -217,18 +236,12 @@ def chunk_delta_grads_sm90_kernel(
         if d_beta is not None:
             s_rows.store(s_rows.load(L_i) + b_rows)
         if d_g is not None:
-            b_dg = gl.sum(gl.where(m, 0.0, b_kk * b_rate), axis=1)
-            s_dg.store(s_dg.load(L_i) + b_rows * b_beta - b_dg)
+            b_columns = gl.sum(gl.where(m, 0.0, b_kk * b_rate), axis=1)
+            s_dg.store(s_dg.load(L_i) + b_rows * b_beta - b_columns)
     b_dk, b_held = warpgroup_mma_wait(0, [dk, held])
-    if d_k is not None or d_g is not None:
+    if WROTE:
         barrier()
-        if EARLY:
-            s_d0 = s_do._reinterpret(IO, [K, V // 2], S)
-            s_d1 = s_dx._reinterpret(IO, [K, V // 2], S)
-            copy_rows(s_d1, d_s + p_s + V // 2, V, K, W)
-        else:
-            s_ds = s_x._reinterpret(IO, [K, V], S)
-            copy_rows(s_ds, d_s + p_s, V, K, W)
+        copy_rows(s_ds[PARTS - 1], d_s + p_s + (PARTS - 1) * C, V, K, W)
         async_copy.commit_group()
     b_held *= b_gam[:, None]
     if d_beta is not None or d_g is not None:
@@ -239,33 +252,26 @@ def chunk_delta_grads_sm90_kernel(
         s_dg.store(s_dg.load(L_i) - b_rows * b_beta)
     b_dk -= b_held * gl.convert_layout(b_beta, L_k)[:, None]
 
-    if d_k is not None or d_g is not None:
-        if EARLY:
-            async_copy.wait_group(1)
-            if FENCE: fence_async_shared()
-            wrote = product(s_new.slice(0, V // 2, dim=1), s_d0, M_ck)
+    if WROTE:
+        wrote = zeros
+        b_hds = gl.zeros([C], gl.float32, L_i)
+        for p in gl.static_range(PARTS):
+            async_copy.wait_group(PARTS - 1 - p)
+            fence_async_shared()
+            c_new = s_new.slice(p * C, C, dim=1)
+            wrote = warpgroup_mma(c_new, s_ds[p].permute((1, 0)), wrote, use_acc=p > 0, is_async=True)
             if d_g is not None:
-                b_hds = gl.sum(s_h.slice(0, V // 2, dim=1).load(L_kv).to(gl.float32) * s_d0.load(L_kv).to(gl.float32), axis=1)
-            async_copy.wait_group(0)
-            if FENCE: fence_async_shared()
-            wrote = warpgroup_mma(s_new.slice(V // 2, V // 2, dim=1), s_d1.permute((1, 0)), wrote, is_async=True)
-            if d_g is not None:
-                b_hds += gl.sum(s_h.slice(V // 2, V // 2, dim=1).load(L_kv).to(gl.float32) * s_d1.load(L_kv).to(gl.float32), axis=1)
-                b_hds = gl.sum(b_hds, axis=0)
-        else:
-            async_copy.wait_group(0)
-            if FENCE: fence_async_shared()
-            wrote = product(s_new, s_ds, M_ck)
-            if d_g is not None:
-                b_hds = gl.sum(gl.sum(s_h.load(L_kv).to(gl.float32) * s_ds.load(L_kv).to(gl.float32), axis=1), axis=0)
+                # both lie in the same order, whatever it is
+                c_h = s_h._reinterpret(IO, [PARTS, C, K], S).index(p)
+                b_hds += shared_product(c_h, s_ds[p]._reinterpret(IO, [C, K], S), L_ck, L_i)
         b_wrote = warpgroup_mma_wait(0, [wrote])
         b_wrote *= gl.convert_layout(gl.exp2(gl.where(o_i < n, b_gl - b_gi, float("-inf"))), L_k)[:, None]
+        if d_g is not None:
+            b_t = gl.where(o_i < n - 1, row_product(s_k, b_wrote, M_ck, L_i), 0.0)
+            b_end = gl.sum(b_t + gl.exp2(b_gl) * b_hds, axis=0)
+            b_dg = s_dg.load(L_i) + gl.where(o_i == n - 1, b_end, -b_t)
+            gl.store(d_g + row + o_i * HV, LN2 * b_dg, mask=o_i < n)
         if d_k is not None:
             c_dk = s_h._reinterpret(IO, [C, K], S)
             c_dk.store((b_dk + b_wrote).to(IO))
             store_tile(d_k + row * K, HV * K, c_dk, n, W)
-        if d_g is not None:
-            b_t = gl.where(o_i < n - 1, row_product(s_k, b_wrote, M_ck, L_i), 0.0)
-            b_end = gl.sum(b_t, axis=0) + gl.exp2(b_gl) * b_hds
-            b_dg = s_dg.load(L_i) + gl.where(o_i == n - 1, b_end, -b_t)
-            gl.store(d_g + row + o_i * HV, LN2 * b_dg, mask=o_i < n)

@@ -15,13 +15,17 @@ PAST = gl.constexpr(-1e30)
 
 
 @gluon.constexpr_function
-def row_pieces(C, D, N):
-    """Layout of a tile [C, D] on four warps, N (4 or 8) columns to a thread. Rows are where a product's accumulator
+def row_pieces(C, D):
+    """Layout of a tile [C, D] on four warps, 8 columns of 16 bits to a thread. Rows are where a product's accumulator
     has them and a row's columns are with the same four threads: from one to the other nothing leaves a warp."""
-    piece = [[0, column] for column in (1, 2, 4) if column < N]
-    wide = [[0, column] for column in (16, 32, 64) if 4 * N <= column < D]
-    lanes = [[0, N], [0, 2 * N], [1, 0], [2, 0], [4, 0]]
-    return gl.DistributedLinearLayout([*piece, [8, 0], *wide], lanes, [[16, 0], [32, 0]], [], [C, D])
+    wide = [[0, column] for column in (32, 64) if column < D]
+    return gl.DistributedLinearLayout(
+        [[0, 1], [0, 2], [0, 4], [8, 0], *wide],
+        [[0, 8], [0, 16], [1, 0], [2, 0], [4, 0]],
+        [[16, 0], [32, 0]],
+        [],
+        [C, D],
+    )
 
 
 @gluon.jit
@@ -74,13 +78,9 @@ def row_product(s_x, b_y, M: gl.constexpr, L: gl.constexpr):
 
 
 @gluon.jit
-def words_product(s_x, s_y, M: gl.constexpr, L: gl.constexpr):
-    """The same, both in shared memory as words of two bfloat16, which are float32 without their low halves."""
-    b_x = s_x.load(M)
-    b_y = s_y.load(M)
-    b_low = gl.sum((b_x << 16).to(gl.float32, bitcast=True) * (b_y << 16).to(gl.float32, bitcast=True), axis=1)
-    b_high = (b_x & -65536).to(gl.float32, bitcast=True) * (b_y & -65536).to(gl.float32, bitcast=True)
-    return gl.convert_layout(b_low + gl.sum(b_high, axis=1), L)
+def shared_product(s_x, s_y, M: gl.constexpr, L: gl.constexpr):
+    """The same, both in shared memory and read in the layout M."""
+    return gl.convert_layout(gl.sum(s_x.load(M).to(gl.float32) * s_y.load(M).to(gl.float32), axis=1), L)
 
 
 @gluon.jit(do_not_specialize=["scale", "T", "NT", "H", "HV"])
@@ -104,12 +104,11 @@ def chunk_delta_grads_sm90_kernel(
     L_i: gl.constexpr = gl.SliceLayout(1, M_cc)
     L_j: gl.constexpr = gl.SliceLayout(0, M_cc)
     L_k: gl.constexpr = gl.SliceLayout(1, M_ck)
-    L_cv: gl.constexpr = row_pieces(C, V, 8)
-    L_words: gl.constexpr = row_pieces(C, K // 2, 4)
+    L_cv: gl.constexpr = row_pieces(C, V)
+    L_ck: gl.constexpr = row_pieces(C, K)
     L_r: gl.constexpr = gl.BlockedLayout([1], [32], [W], [0])
     R: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     S: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
-    S_words: gl.constexpr = gl.NVMMASharedLayout(128, 32, 2)
     IO: gl.constexpr = k.dtype.element_ty
     WROTE: gl.constexpr = d_k is not None or d_g is not None
     PARTS: gl.constexpr = V // C
@@ -165,8 +164,8 @@ def chunk_delta_grads_sm90_kernel(
     Dt = product(s_new, s_do, M_cc)
     b_gi = s_g.load(L_i)
     b_E = b_gi[:, None] - s_g.load(L_j)[None, :]
-    # 2^(g_i - g_j) below the diagonal, above it the same of j and i: g does not increase
-    b_E = gl.exp2(-gl.abs(b_E)) * scale
+    # 2^(g_i - g_j) below the diagonal, above it the same of j and i
+    b_E = gl.exp2(gl.where(m, b_E, -b_E)) * scale
     async_copy.wait_group(2)
     fence_async_shared()
     if d_g is not None:
@@ -222,7 +221,7 @@ def chunk_delta_grads_sm90_kernel(
     if d_beta is not None:
         s_rows.store(gl.convert_layout(gl.sum(b_dx * b_v.to(gl.float32), axis=1), L_i))
     b_E = b_gi[:, None] - s_g.load(L_j)[None, :]
-    b_E = gl.exp2(-gl.abs(b_E))
+    b_E = gl.exp2(gl.where(m, b_E, -b_E))
     b_E = gl.where(o_i[:, None] == o_j[None, :], 0.0, -b_E)
     b_low, b_high = warpgroup_mma_wait(0, [low, high])
     kk = product(s_k, s_k, M_cc)
@@ -237,8 +236,8 @@ def chunk_delta_grads_sm90_kernel(
         if d_beta is not None:
             s_rows.store(s_rows.load(L_i) + b_rows)
         if d_g is not None:
-            # rows less columns, as rows twice less both
-            s_dg.store(s_dg.load(L_i) + 2 * b_rows * b_beta - gl.sum(b_kk * b_rate, axis=1))
+            b_columns = gl.sum(gl.where(m, 0.0, b_kk * b_rate), axis=1)
+            s_dg.store(s_dg.load(L_i) + b_rows * b_beta - b_columns)
     b_dk, b_held = warpgroup_mma_wait(0, [dk, held])
     if WROTE:
         barrier()
@@ -263,8 +262,8 @@ def chunk_delta_grads_sm90_kernel(
             wrote = warpgroup_mma(c_new, s_ds[p].permute((1, 0)), wrote, use_acc=p > 0, is_async=True)
             if d_g is not None:
                 # both lie in the same order, whatever it is
-                c_h = s_h._reinterpret(gl.int32, [PARTS, C, K // 2], S_words).index(p)
-                b_hds += words_product(c_h, s_ds[p]._reinterpret(gl.int32, [C, K // 2], S_words), L_words, L_i)
+                c_h = s_h._reinterpret(IO, [PARTS, C, K], S).index(p)
+                b_hds += shared_product(c_h, s_ds[p]._reinterpret(IO, [C, K], S), L_ck, L_i)
         b_wrote = warpgroup_mma_wait(0, [wrote])
         b_wrote *= gl.convert_layout(gl.exp2(gl.where(o_i < n, b_gl - b_gi, float("-inf"))), L_k)[:, None]
         if d_g is not None:

@@ -192,7 +192,6 @@ def chunk_delta_grads_sm90_kernel(
     b_dq *= (b_gam * scale)[:, None]
     if d_g is not None:
         s_dg.store(s_dg.load(L_i) + row_product(s_q, b_dq, M_ck, L_i))
-    b_v = d_beta
     if d_beta is not None:
         b_v = gl.load(v + row * V + piece_offsets(HV * V, n, L_cv))
     if d_q is not None:

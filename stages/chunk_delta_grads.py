@@ -11,11 +11,13 @@ chunk_o, chunk_delta_h, recompute_w_u and chunk_scaled_dot_kkt. arXiv:2412.06464
 """
 
 import math
+from dataclasses import replace
 
 import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port
 from ._decay import chunked, pair_decay, per_key_head, per_value_head, unchunked, zero_chunked
+from ._hopper import hopper_first
 from ._sum_parts import group_sums
 from ._tiles import by_dtype, precision, state_limits
 
@@ -120,7 +122,7 @@ def through_exit(t, decay, h, d_s, T):
     return unchunked(torch.where(end, carried, -t), T)
 
 
-def configs(axes, device):
+def plain_configs(axes, device):
     """BK key columns of a chunk at a time, against BV value columns."""
     shared = {"BK": 64, "BK_F32": 32, "BV": 64, "BV_F32": 32, "num_stages_F32": 1}
     if axes["C"] == 128:
@@ -130,27 +132,37 @@ def configs(axes, device):
     return [{**shared, "num_warps": warps, "num_stages": stages} for warps, stages in tiles]
 
 
+def configs(axes, device):
+    """The kernel for Hopper holds a chunk's values whole."""
+    if axes["V"] > 128:
+        return [{**config, "gluon": 0} for config in plain_configs(axes, device)]
+    return hopper_first(plain_configs, num_warps=4, num_stages=1)(axes, device)
+
+
 def launch(q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g, *, scale, C, seqs, config):
     from ..kernels.chunk_delta_grads import chunk_delta_grads_kernel
 
     (B, T, H, K), (HV, V) = k.shape, v.shape[2:]
-    return [
-        Launch(
-            chunk_delta_grads_kernel,
-            grid=(B * seqs.NT * HV,),
-            args=dict(
-                q=q, k=k, v=v, beta=beta, g=g, d_o=d_o, h=h, v_new=v_new, d_s=d_s, d_x=d_x, d_q=d_q, d_k=d_k, d_v=d_v,
-                d_beta=d_beta, d_g=d_g, scale=scale, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table,
-                T=T, NT=seqs.NT, H=H, HV=HV,
-            ),
-            constexprs=dict(
-                K=K, V=V, C=C, BK=by_dtype(config, "BK", k.dtype, K), BV=by_dtype(config, "BV", k.dtype, V),
-                PRECISION=precision(k.dtype),
-            ),
-            num_warps=config["num_warps"],
-            num_stages=by_dtype(config, "num_stages", k.dtype),
-        )
-    ]  # fmt: skip
+    plain = Launch(
+        chunk_delta_grads_kernel,
+        grid=(B * seqs.NT * HV,),
+        args=dict(
+            q=q, k=k, v=v, beta=beta, g=g, d_o=d_o, h=h, v_new=v_new, d_s=d_s, d_x=d_x, d_q=d_q, d_k=d_k, d_v=d_v,
+            d_beta=d_beta, d_g=d_g, scale=scale, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table,
+            T=T, NT=seqs.NT, H=H, HV=HV,
+        ),
+        constexprs=dict(
+            K=K, V=V, C=C, BK=by_dtype(config, "BK", k.dtype, K), BV=by_dtype(config, "BV", k.dtype, V),
+            PRECISION=precision(k.dtype),
+        ),
+        num_warps=config["num_warps"],
+        num_stages=by_dtype(config, "num_stages", k.dtype),
+    )  # fmt: skip
+    if by_dtype(config, "gluon", k.dtype):
+        from ..kernels.chunk_delta_grads_sm90 import chunk_delta_grads_sm90_kernel
+
+        return [replace(plain, kernel=chunk_delta_grads_sm90_kernel, constexprs=dict(K=K, V=V, C=C))]
+    return [plain]
 
 
 def launch_by_head(

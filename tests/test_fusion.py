@@ -326,6 +326,24 @@ def test_scans_for_hopper_are_one_launch(io, grids):
     assert [each.grid for each in launches] == grids
 
 
+@pytest.mark.parametrize(
+    "io, K, V, C, kernel",
+    [
+        (torch.bfloat16, 64, 128, 64, "chunk_delta_grads_sm90_kernel"),
+        (torch.bfloat16, 128, 64, 64, "chunk_delta_grads_sm90_kernel"),
+        (torch.bfloat16, 128, 256, 64, "chunk_delta_grads_kernel"),
+        (torch.bfloat16, 128, 128, 32, "chunk_delta_grads_kernel"),
+        (torch.float32, 128, 128, 64, "chunk_delta_grads_kernel"),
+    ],
+)
+def test_which_gradients_inside_chunks_on_hopper(io, K, V, C, kernel):
+    """The kernel for Hopper holds a chunk's values whole, in 16 bits."""
+    stage, axes = find_stages()["chunk_delta_grads"], dict(B=1, T=64, H=1, HV=1, K=K, V=V, C=C)
+    config = stage.launchers[0].configs(axes, "sm_90")[0]
+    [launch] = meta_launches(stage.contract, stage.launchers[0], False, axes, io, "plain", config)
+    assert launch.kernel.__name__ == kernel
+
+
 def test_sizes_that_fused_gradients_refuse():
     an_op = load("gated_delta", fuse=BACKWARD)
     call = an_op.bind(inputs(an_op, **SIZES))

@@ -108,7 +108,8 @@ def bring(
 @gluon.jit
 def carry(
     s_q, s_k, s_do, s_Ai, s_p, s_ds, s_dx, s_r, filled, p_filled, ds_filled, dx_filled, read, d_final_state, at_end,
-    entered, is_entered, passed, d_initial_state, at_start, d_s, NT, K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, IO: gl.constexpr,
+    entered, is_entered, passed, d_initial_state, at_start, d_s, NT,
+    K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, IO: gl.constexpr,
 ):  # fmt: skip
     """dS from chunk to chunk. Where it leaves a chunk it goes to s_ds, d_x to s_dx, both in turns. dS and what has V
     columns is held transposed: what comes out of one product is in the registers, as the next one's left operand. What
@@ -189,8 +190,8 @@ def carry(
 
 @gluon.jit
 def emit(
-    s_q, s_k, s_p, s_ds, s_dx, s_r, filled, p_filled, ds_filled, dx_filled, read, d_x, d_s, scale, length, NT, not_own, HV,
-    K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, IO: gl.constexpr,
+    s_q, s_k, s_p, s_ds, s_dx, s_r, filled, p_filled, ds_filled, dx_filled, read, d_x, d_s, scale, length, NT, not_own,
+    HV, K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, IO: gl.constexpr,
 ):  # fmt: skip
     """The scores of a chunk, scale E * q k^T, to s_p in turns; then what leaves the chunk two before it, to memory,
     where that is not one of the first not_own."""

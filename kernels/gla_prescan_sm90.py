@@ -130,12 +130,12 @@ def start_product(s_x, s_y, M: gl.constexpr):
 
 
 @gluon.jit
-def in_blocks(b_A, b_more, S: gl.constexpr, M: gl.constexpr):
-    """b_A inside blocks of S rows, b_more elsewhere."""
-    C: gl.constexpr = b_A.shape[0]
-    o_i = gl.arange(0, C, gl.SliceLayout(1, M)) // S
-    o_j = gl.arange(0, C, gl.SliceLayout(0, M)) // S
-    return gl.where(o_i[:, None] == o_j[None, :], b_A, b_more)
+def with_halves(b_A, b_more, S: gl.constexpr, M: gl.constexpr):
+    """b_A, and b_more where the second halves of blocks of 2 S rows read the first; anything above the diagonal."""
+    C: gl.constexpr = b_A.shape[1]
+    o_i = gl.arange(0, C, gl.SliceLayout(1, M))
+    o_j = gl.arange(0, C, gl.SliceLayout(0, M))
+    return gl.where(((o_i & S) > 0)[:, None] & ((o_j & S) == 0)[None, :], b_more, b_A)
 
 
 @gluon.jit(do_not_specialize=["scale", "T", "NT", "H", "HV", "COUNT"])
@@ -200,7 +200,7 @@ def gla_prescan_sm90_kernel(
             if i_l == 0:
                 b_A = c_A
             else:
-                b_A = in_blocks(b_A, c_A, 1 << (i_l - 1), M)
+                b_A = with_halves(b_A, c_A, 1 << (i_l - 1), M)
             c_A = start_product(s_y[i_l % 2], s_y[i_l % 2], M)
             if i_l == 0:
                 if SLOTS == 1:
@@ -221,7 +221,7 @@ def gla_prescan_sm90_kernel(
                 k_d = decayed(b_k, b_y, b_t, -1)
                 store_blocks(qg + row * K, q_d, scale * gl.exp2(b_from), o_g, o_k, HV * K, n)
                 store_blocks(kg + row * K, k_d, gl.exp2(b_last - b_to), o_g, o_k, HV * K, n)
-        b_A = in_blocks(b_A, warpgroup_mma_wait(0, [c_A]), C // 2, M)
+        b_A = with_halves(b_A, warpgroup_mma_wait(0, [c_A]), C // 2, M)
         o_i = gl.arange(0, C, gl.SliceLayout(1, M))
         o_j = gl.arange(0, C, gl.SliceLayout(0, M))
         b_A = gl.where(o_i[:, None] >= o_j[None, :], scale * b_A, 0.0).to(IO)

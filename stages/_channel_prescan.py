@@ -40,7 +40,7 @@ def hopper_launch(kernel, tensors, x, H, *, C, scale, seqs, config):
             x=x, **tensors, scale=scale, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table,
             T=T, NT=seqs.NT, H=H, HV=HV, COUNT=count,
         ),
-        constexprs=dict(K=K, C=C),
+        constexprs=dict(K=K, C=C, SLOTS=config["num_stages"]),
         num_warps=config["num_warps"],
         num_stages=config["num_stages"],
     )  # fmt: skip

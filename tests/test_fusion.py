@@ -44,6 +44,9 @@ BY_SCANS = {
 }
 """The same by scans of the forward pass's form."""
 
+CHANNELS = [("gla", "gla_prescan", "chunk_h_o_k"), ("kda", "kda_prescan", "chunk_delta_o_k")]
+"""Pipeline under a decay per channel, what stands for its sums and scores, and for its scan and output."""
+
 
 def notes(an_op, given):
     return list(an_op.bind(given).forward_plan().notes)
@@ -68,18 +71,38 @@ def test_the_scan_without_a_correction(name):
     assert notes(an_op, inputs(an_op, **SIZES)) == ["out: chunk_h_o in place of scan, out"]
 
 
-@pytest.mark.parametrize("name,fuse", [("gla", "chunk_h_o_k"), ("kda", "chunk_delta_o_k")])
-def test_the_scan_under_a_decay_per_channel(name, fuse):
+@pytest.mark.parametrize("name,scores,scan", CHANNELS)
+def test_the_scan_under_a_decay_per_channel(name, scores, scan):
     an_op = load(name, fuse="chunk_h_o_k,chunk_delta_o_k")
-    assert notes(an_op, inputs(an_op, **SIZES)) == [f"out: {fuse} in place of scan, out"]
+    assert notes(an_op, inputs(an_op, **SIZES)) == [f"out: {scan} in place of scan, out"]
 
 
-@pytest.mark.parametrize("name,fuse", [("gla", "chunk_h_o_k"), ("kda", "chunk_delta_o_k")])
-def test_auto_on_hopper(monkeypatch, name, fuse):
-    """The notes are those of a plan for sm_90, in 16 bits alone."""
+@pytest.mark.parametrize("name,scores,scan", CHANNELS)
+def test_the_prescan_under_a_decay_per_channel(name, scores, scan):
+    """The chunk sums are an output for the backward pass alone: in the forward pass nobody reads them."""
+    an_op = load(name, fuse=scores)
+    given = inputs(an_op, **SIZES)
+    call = an_op.bind(given)
+    note = f"intra: {scores} in place of cumsum, intra"
+    joint = call.joint(call.trainable(), call.wanted)
+    assert list(call.forward_plan().notes) == list(call.forward_plan(joint).notes) == [note]
+    for plan, made in ((call.forward_plan(), False), (call.forward_plan(joint), True)):
+        [step] = [step for step in plan.steps if step.node.id == "intra"]
+        assert (step.outputs["y"] is not None) == made
+
+
+@pytest.mark.parametrize("name,scores,scan", CHANNELS)
+def test_auto_on_hopper(monkeypatch, name, scores, scan):
+    """The notes are those of a plan for sm_90, in 16 bits alone, at the sizes of the kernels written for it."""
     monkeypatch.setattr("chunkwise.runner.rewriting.fusion.device_class", lambda device: "sm_90")
     an_op = load(name, fuse="auto")
-    assert notes(an_op, inputs(an_op, torch.bfloat16, **SIZES)) == [f"out: {fuse} in place of scan, out"]
+    both = [f"intra: {scores} in place of cumsum, intra", f"out: {scan} in place of scan, out"]
+    assert notes(an_op, inputs(an_op, torch.bfloat16, **{**SIZES, "K": 128})) == both
+    assert notes(an_op, inputs(an_op, torch.bfloat16, **SIZES)) == [
+        both[1],
+        f"intra: {scores} not in place of cumsum, intra: "
+        "K = 24: on sm_90 128; sm_90: no faster than the stages apart",
+    ]
     assert notes(an_op, inputs(an_op, **SIZES)) == []
 
 
@@ -127,6 +150,7 @@ REFERENCES = [
     *((name, fuse) for name in FUSED for fuse in (BOTH, BACKWARD)),
     ("simple_gla", "chunk_h_o"),
     ("retention", "chunk_h_o"),
+    *((name, f"{scores},{scan}") for name, scores, scan in CHANNELS),
     *((name, SCANS) for name in ("simple_gla", "retention", "mamba2")),
 ]
 

@@ -1,6 +1,7 @@
 """Chunk sums of a gate per channel, scores and Gram matrix under them, in one kernel for Hopper in 16 bits.
 
-As gla_prescan_sm90, with a second product at each size of blocks: queries and keys in one tile of 2 C rows.
+As gla_prescan_sm90, with queries and keys in one tile of 2 C rows, and each size of blocks decayed anew: an exponential
+for both costs less than what would be kept of either.
 """
 
 from triton.experimental import gluon
@@ -8,19 +9,87 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
 
-from .gla_intra_sm90 import BASE, stacked
-from .gla_prescan_sm90 import block_row, copy_chunk, middle_row, place, rows_of, sum_before, sums_inside_blocks
+from ._prescan_sm90 import (
+    BASE,
+    block_row,
+    copy_chunk,
+    middle_row,
+    place,
+    rows_of,
+    steps_of,
+    store_rows,
+    sum_before,
+    sum_over_channels,
+    sum_over_lanes,
+    sums_of,
+    with_halves,
+)
+from .gla_intra_sm90 import stacked
+
+TO_BF16 = gl.constexpr("cvt.rn.bf16x2.f32 $0, $2, $1;")
+TO_FP16 = gl.constexpr("cvt.rn.f16x2.f32 $0, $2, $1;")
 
 
 @gluon.jit
-def factors_inside(b_y, H: gl.constexpr):
-    """What rows of blocks of 2 H rows decay by to or from the first of the second half; 1.0 for that one."""
+def pairs_in_blocks(b_q, b_k, steps):
+    """Sums over K of the rows of each block: 64 tensors [blocks, 32] of parts, the (8 i + j)-th that of q_i and k_j
+    for j <= i, else of k_j and k_i. The keys so far take one step of decay with each row."""
+    keys, qk, kk = (), (), ()
+    for i in gl.static_range(BASE):
+        b_f = gl.exp2(steps[i])
+        x_q = b_q[i].to(gl.float32)
+        x_k = b_k[i].to(gl.float32)
+        more = ()
+        for j in gl.static_range(i):
+            b_x = keys[j] * b_f
+            kk = kk + (sum_over_channels(x_k * b_x),)
+            qk = qk + (sum_over_channels(x_q * b_x),)
+            more = more + (b_x,)
+        qk = qk + (sum_over_channels(x_q * x_k),)
+        keys = more + (x_k,)
+    found = ()
+    for i in gl.static_range(BASE):
+        for j in gl.static_range(BASE):
+            if j <= i:
+                found = found + (qk[i * (i + 1) // 2 + j],)
+            else:
+                found = found + (kk[j * (j - 1) // 2 + i],)
+    return found
+
+
+@gluon.jit
+def store_in_blocks(A_qk, A_kk, beta, parts, scale, HV, n, C: gl.constexpr):
+    """The blocks of 8 rows on the diagonal of both."""
+    W: gl.constexpr = parts[0].shape[0]
+    P: gl.constexpr = parts[0].type.layout
+    o_g = gl.arange(0, W, gl.SliceLayout(1, P))[:, None] * BASE
+    o_l = gl.arange(0, 32, gl.SliceLayout(0, P))
+    sums = sum_over_lanes(parts, o_l)
+    o_i = o_g + (o_l // 4)[None, :]
+    for e in gl.static_range(2):
+        o_j = o_g + (o_l % 4 * 2 + e)[None, :]
+        b_qk = gl.where(o_j <= o_i, scale * sums[e], 0.0)
+        gl.store(A_qk + (o_i * (HV * C) + o_j), b_qk.to(A_qk.dtype.element_ty), mask=o_i < n)
+        b_beta = gl.load(beta + o_j * HV, mask=o_j < n, other=0.0).to(gl.float32)
+        b_kk = gl.where(o_j <= o_i, 0.0, b_beta * sums[e])
+        gl.store(A_kk + (o_j * (HV * C) + o_i), b_kk, mask=o_j < n)
+
+
+@gluon.jit
+def rounded(b_x, like):
+    """In the 16 bits of like, two numbers at a time, which the compiler does only for what is stored."""
+    asm: gl.constexpr = TO_BF16 if like.dtype == gl.bfloat16 else TO_FP16
+    return gl.inline_asm_elementwise(asm, "=r,f,f", [b_x], like.dtype, is_pure=True, pack=2)
+
+
+@gluon.jit
+def normalised(rows, eps):
+    """Rows of length at most 1, as l2norm makes them."""
     found = ()
     for r in gl.static_range(BASE):
-        if r % (2 * H) == H:
-            found = found + (1.0,)
-        else:
-            found = found + (gl.exp2(b_y[r] - b_y[r & -H] if r & H else b_y[(r & -H) + H] - b_y[r]),)
+        b_x = rows[r].to(gl.float32)
+        b_r = gl.rsqrt(gl.sum(b_x * b_x, axis=1) + eps)
+        found = found + (rounded(b_x * b_r[:, None], rows[r]),)
     return found
 
 
@@ -34,14 +103,11 @@ def factors(b_y, b_sign, b_c):
 
 
 @gluon.jit
-def scaled(b_x, b_f, H: gl.constexpr = BASE):
-    """Rows times factors, in the rows' dtype; those in the middle of blocks of 2 H rows as they are."""
+def scaled(b_x, b_f):
+    """Rows times factors, in the rows' dtype."""
     rows = ()
     for r in gl.static_range(BASE):
-        if r % (2 * H) == H:
-            rows = rows + (b_x[r],)
-        else:
-            rows = rows + ((b_x[r].to(gl.float32) * b_f[r]).to(b_x[r].dtype),)
+        rows = rows + ((b_x[r].to(gl.float32) * b_f[r]).to(b_x[r].dtype),)
     return rows
 
 
@@ -54,13 +120,6 @@ def above(b_q, b_k):
 
 
 @gluon.jit
-def store_rows(x, rows, o_g, o_k, stride, n):
-    for r in gl.static_range(BASE):
-        o_r = o_g + r
-        gl.store(x + o_r[:, None] * stride + o_k[None, :], rows[r], mask=(o_r < n)[:, None])
-
-
-@gluon.jit
 def start_product(s_x, M: gl.constexpr):
     """A tile of queries above keys times its keys."""
     C: gl.constexpr = s_x.shape[0] // 2
@@ -69,51 +128,42 @@ def start_product(s_x, M: gl.constexpr):
 
 
 @gluon.jit
-def with_halves(b_A, b_more, S: gl.constexpr, M: gl.constexpr):
-    """b_A, and b_more where the second halves of blocks of 2 S rows read the first; anything above the diagonal."""
-    C: gl.constexpr = b_A.shape[1]
-    o_i = gl.arange(0, 2 * C, gl.SliceLayout(1, M))
-    o_j = gl.arange(0, C, gl.SliceLayout(0, M))
-    return gl.where(((o_i & S) > 0)[:, None] & ((o_j & S) == 0)[None, :], b_more, b_A)
-
-
-@gluon.jit
 def store_scores(A_qk, A_kk, beta, b_A, scale, HV, n, M: gl.constexpr):
-    """b_A [2 C, C]: above scale times the lower triangle, below that without the diagonal, beta times each row."""
+    """b_A [2 C, C]: above scale times the lower triangle, below beta of each row times it, both without the blocks of 8
+    rows on the diagonal, which are there."""
     C: gl.constexpr = b_A.shape[1]
-    W: gl.constexpr = gl.num_warps()
     o_i = gl.arange(0, 2 * C, gl.SliceLayout(1, M))
     o_r = (o_i % C)[:, None]
     o_j = gl.arange(0, C, gl.SliceLayout(0, M))[None, :]
     b_f = gl.load(beta + gl.minimum(o_i % C, n - 1) * HV, mask=n > 0, other=0.0).to(gl.float32)
     b_f = gl.where(o_i < C, scale, b_f)
-    b_A = gl.where(o_r > o_j - gl.where(o_i < C, 1, 0)[:, None], b_f[:, None] * b_A, 0.0)
+    b_A = gl.where(o_r > o_j, b_f[:, None] * b_A, 0.0)
     p = o_r * (HV * C) + o_j
-    m = o_r < n
+    m = (o_r < n) & (o_r // BASE != o_j // BASE)
     gl.store(A_qk + p, b_A.to(A_qk.dtype.element_ty), mask=m & (o_i < C)[:, None])
     gl.store(A_kk + p, b_A, mask=m & (o_i >= C)[:, None])
 
 
-@gluon.jit(do_not_specialize=["scale", "T", "NT", "H", "HV", "COUNT"])
+@gluon.jit(do_not_specialize=["scale", "eps", "T", "NT", "H", "HV", "COUNT"])
 def kda_prescan_sm90_kernel(
-    q, k, beta, x, y, A_qk, A_kk, qg, kb, kg, b_end, scale, cu_seqlens, chunk_table, T, NT, H, HV, COUNT,
-    K: gl.constexpr, C: gl.constexpr, SLOTS: gl.constexpr,
+    q, k, beta, x, qn, kn, y, A_qk, A_kk, qg, kb, kg, b_end, scale, eps, cu_seqlens, chunk_table, T, NT, H, HV,
+    COUNT, K: gl.constexpr, C: gl.constexpr,
 ):  # fmt: skip
     """y the chunk sums of max(x log2 e, -126), A_qk[i, j] = scale sum over K of q_i k_j 2^(y_i - y_j) for j <= i,
     A_kk[i, j] = beta_i sum of k_i k_j 2^(y_i - y_j) for j < i, else 0, of every chunk and value head, COUNT of them.
+    With eps the rows of q and k are normalised first, and stored in qn and kn where these are given.
     """
     W: gl.constexpr = C // BASE
-    SIZES: gl.constexpr = 3 + W.bit_length() - 1
     L: gl.constexpr = gl.BlockedLayout([1, K // 32], [1, 32], [W, 1], [1, 0])
     M: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [W, 1], [16, C, 16])
-    L_A: gl.constexpr = gl.BlockedLayout([1, 8], [256 // C, C // 8], [W, 1], [1, 0])
     S: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     R: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     IO: gl.constexpr = k.dtype.element_ty
     o_g = gl.arange(0, W, gl.SliceLayout(1, L)) * BASE
     o_k = gl.arange(0, K, gl.SliceLayout(0, L))
-    s_qk = gl.allocate_shared_memory(IO, [SLOTS, 2 * C, K], S)
-    s_x = gl.allocate_shared_memory(gl.float32, [SLOTS, C, K], R)
+    s_q = gl.allocate_shared_memory(IO, [C, K], R)
+    s_k = gl.allocate_shared_memory(IO, [C, K], R)
+    s_x = gl.allocate_shared_memory(gl.float32, [C, K], R)
     s_t = gl.allocate_shared_memory(gl.float32, [W, K], R)
     s_p = gl.allocate_shared_memory(gl.float32, [W, K], R)
     # two tiles by turns: what one product reads is overwritten only after all warps have come to the next
@@ -124,65 +174,66 @@ def kda_prescan_sm90_kernel(
     first = gl.program_id(0)
     step = gl.num_programs(0)
     i_hv, i_slot, t, n = place(first, cu_seqlens, chunk_table, T, NT, HV, C)
-    copy_chunk(s_qk.index(0).slice(0, C), s_qk.index(0).slice(C, C), s_x.index(0), q, k, x, i_hv, t, n, H, HV)
-    slot = first * 0
+    copy_chunk(s_q, s_k, s_x, q, k, x, i_hv, t, n, H, HV)
     for i in range(first, COUNT, step):
         row = t * HV + i_hv
-        next_hv, next_slot, next_t, next_n = place(gl.minimum(i + step, COUNT - 1), cu_seqlens, chunk_table, T, NT, HV, C)
+        p_end = b_end + (i_slot * HV + i_hv) * K
+        # after the last one that one again, for nobody
+        i_next = gl.minimum(i + step, COUNT - 1)
+        next_hv, i_slot, next_t, next_n = place(i_next, cu_seqlens, chunk_table, T, NT, HV, C)
         async_copy.wait_group(0)
-        if SLOTS == 2:
-            copy_chunk(
-                s_qk.index(1 - slot).slice(0, C), s_qk.index(1 - slot).slice(C, C), s_x.index(1 - slot), q, k, x, next_hv, next_t, next_n, H, HV
-            )
-        b_y = sums_inside_blocks(rows_of(s_x.index(slot), L), o_g, n)
+        steps = steps_of(rows_of(s_x, L), o_g, n)
+        b_q = rows_of(s_q, L)
+        b_k = rows_of(s_k, L)
+        if eps is not None:
+            b_q = normalised(b_q, eps)
+            b_k = normalised(b_k, eps)
+            # of value heads that share keys, the first
+            own = gl.where(i_hv % (HV // H) == 0, n, 0)
+            row_h = t * H + i_hv // (HV // H)
+            if qn is not None:
+                store_rows(qn + row_h * K, b_q, o_g, o_k, H * K, own)
+            if kn is not None:
+                store_rows(kn + row_h * K, b_k, o_g, o_k, H * K, own)
+        b_y = sums_of(steps)
         b_t = b_y[BASE - 1]
         s_t.store(b_t)
-        c_A = start_product(s_qk.index(slot), M)
-        for i_l in gl.static_range(SIZES):
-            if i_l < 3:
-                b_f = factors_inside(b_y, 1 << i_l)
-            else:
-                # to the middle from a block in the first half, from there to one in the second
-                b_sign = gl.where((o_g & (1 << i_l)) > 0, 1.0, -1.0)[:, None]
-                b_f = factors(b_y, b_sign, b_sign * (b_from - middle_row(s_p, 1 << (i_l - 3), L)))
-            b_q = rows_of(s_qk.index(slot).slice(0, C), L)
-            b_k = rows_of(s_qk.index(slot).slice(C, C), L)
+        b_from = sum_before(s_t, o_g, L)
+        # all warps have what they read
+        copy_chunk(s_q, s_k, s_x, q, k, x, next_hv, next_t, next_n, H, HV)
+        store_in_blocks(A_qk + row * C, A_kk + row * C, beta + row, pairs_in_blocks(b_q, b_k, steps), scale, HV, n, C)
+        s_p.store(b_from + b_t)
+        if y is not None:
+            rows = ()
+            for r in gl.static_range(BASE):
+                rows = rows + (b_from + b_y[r],)
+            store_rows(y + row * K, rows, o_g, o_k, HV * K, n)
+        for i_l in gl.static_range(W.bit_length() - 1):
+            # to the middle from a block in the first half, from there to one in the second
+            b_sign = gl.where((o_g & (BASE << i_l)) > 0, 1.0, -1.0)[:, None]
+            b_f = factors(b_y, b_sign, b_sign * (b_from - middle_row(s_p, 1 << i_l, L)))
             # of queries those in the second halves count, whatever the others are
-            s_y[i_l % 2].store(above(stacked(scaled(b_q, b_f, 1 << i_l)), stacked(scaled(b_k, b_f, 1 << i_l))))
+            s_y[i_l % 2].store(above(stacked(scaled(b_q, b_f)), stacked(scaled(b_k, b_f))))
             fence_async_shared()
-            c_A = warpgroup_mma_wait(0, [c_A])
-            if i_l == 0:
-                b_A = c_A
-            else:
-                b_A = with_halves(b_A, c_A, 1 << (i_l - 1), M)
+            if i_l > 0:
+                c_A = warpgroup_mma_wait(0, [c_A])
+                if i_l == 1:
+                    b_A = c_A
+                else:
+                    b_A = with_halves(b_A, c_A, BASE << (i_l - 1), M)
             c_A = start_product(s_y[i_l % 2], M)
             if i_l == 0:
-                if SLOTS == 1:
-                    copy_chunk(s_qk.index(0).slice(0, C), s_qk.index(0).slice(C, C), s_x.index(0), q, k, x, next_hv, next_t, next_n, H, HV)
-                b_from = sum_before(s_t, o_g, L)
-                b_to = b_from + b_t
-                s_p.store(b_to)
-            if i_l == 1:
                 b_last = block_row(s_p, W - 1, L)
-                if y is not None:
-                    for r in gl.static_range(BASE):
-                        p_y = y + row * K + (o_g + r)[:, None] * (HV * K) + o_k[None, :]
-                        gl.store(p_y, b_from + b_y[r], mask=(o_g + r < n)[:, None])
-                p_end = b_end + (i_slot * HV + i_hv) * K + (o_g * 0)[:, None] + o_k[None, :]
-                gl.store(p_end, b_last, mask=((o_g == 0) & (n > 0))[:, None])
-            if i_l == 2:
+                gl.store(p_end + (o_g * 0)[:, None] + o_k[None, :], b_last, mask=((o_g == 0) & (n > 0))[:, None])
+                store_rows(kg + row * K, scaled(b_k, factors(b_y, -1.0, b_last - b_from)), o_g, o_k, HV * K, n)
+            if i_l == 1:
                 b_f = factors(b_y, 1.0, b_from)
-                b_q = rows_of(s_qk.index(slot).slice(0, C), L)
-                b_k = rows_of(s_qk.index(slot).slice(C, C), L)
                 store_rows(kb + row * K, scaled(b_k, b_f), o_g, o_k, HV * K, n)
                 b_s = ()
                 for r in gl.static_range(BASE):
                     b_s = b_s + (scale * b_f[r],)
                 store_rows(qg + row * K, scaled(b_q, b_s), o_g, o_k, HV * K, n)
-                store_rows(kg + row * K, scaled(b_k, factors(b_y, -1.0, b_last - b_from)), o_g, o_k, HV * K, n)
         b_A = with_halves(b_A, warpgroup_mma_wait(0, [c_A]), C // 2, M)
         store_scores(A_qk + row * C, A_kk + row * C, beta + row, b_A, scale, HV, n, M)
-        i_hv, i_slot, t, n = next_hv, next_slot, next_t, next_n
-        if SLOTS == 2:
-            slot = 1 - slot
+        i_hv, t, n = next_hv, next_t, next_n
     async_copy.wait_group(0)

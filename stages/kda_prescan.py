@@ -57,7 +57,9 @@ def reference(q, k, beta, x, *, C, scale):
 def launch(q, k, beta, x, y, A_qk, A_kk, qg, kb, kg, b_end, *, C, scale, seqs, config):
     from ..kernels.kda_prescan_sm90 import kda_prescan_sm90_kernel
 
-    tensors = dict(q=q, k=k, beta=beta, y=y, A_qk=A_qk, A_kk=A_kk, qg=qg, kb=kb, kg=kg, b_end=b_end)
+    tensors = dict(
+        q=q, k=k, beta=beta, qn=None, kn=None, y=y, A_qk=A_qk, A_kk=A_kk, qg=qg, kb=kb, kg=kg, b_end=b_end, eps=None
+    )  # fmt: skip
     return [
         hopper_launch(
             kda_prescan_sm90_kernel, tensors, x, q.shape[2], C=C, scale=scale, seqs=seqs, config=config

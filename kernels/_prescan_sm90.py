@@ -1,8 +1,8 @@
 """What the prescans under a decay per channel share, for Hopper: chunks on their way to shared memory, sums of decay,
 pairs of rows inside blocks of 8.
 
-A warp holds a block of 8 rows as 8 tensors, the r-th of which has row r of each block, four channels a lane: sums over
-rows stay in a lane, and which rows of a block decay into which is known when compiled.
+One or two warps hold a block of 8 rows, as 8 tensors, the r-th of which has row r of each block: sums over rows stay in
+a lane, and which rows of a block decay into which is known when compiled.
 """
 
 from triton.experimental import gluon
@@ -35,26 +35,30 @@ def place(i, cu_seqlens, chunk_table, T, NT, HV, C: gl.constexpr):
 
 
 @gluon.jit
-def copy_rows(s_x, x, stride, n):
-    """The n rows of x, ``stride`` apart, to a shared tile, 16 bytes at a time; past them the last one again."""
+def copy_rows(s_x, x, stride, n, ZERO: gl.constexpr):
+    """The n rows of x, ``stride`` apart, to a shared tile, 16 bytes at a time; past them zeros or the last one again."""
     C: gl.constexpr = s_x.shape[0]
     K: gl.constexpr = s_x.shape[1]
     SIZE: gl.constexpr = 128 // s_x.dtype.primitive_bitwidth
     L: gl.constexpr = gl.BlockedLayout([1, SIZE], [32 * SIZE // K, K // SIZE], [gl.num_warps(), 1], [1, 0])
-    o_r = gl.minimum(gl.arange(0, C, gl.SliceLayout(1, L)), n - 1)
+    o_r = gl.arange(0, C, gl.SliceLayout(1, L))
     o_k = gl.arange(0, K, gl.SliceLayout(0, L))
-    async_copy.async_copy_global_to_shared(s_x, x + (o_r[:, None] * stride + o_k[None, :]))
+    if ZERO:
+        p = x + (o_r[:, None] * stride + o_k[None, :])
+        async_copy.async_copy_global_to_shared(s_x, p, mask=(o_r < n)[:, None])
+    else:
+        async_copy.async_copy_global_to_shared(s_x, x + (gl.minimum(o_r, n - 1)[:, None] * stride + o_k[None, :]))
 
 
 @gluon.jit
 def copy_chunk(s_q, s_k, s_x, q, k, x, i_hv, t, n, H, HV):
-    """What a chunk's scores read, on its way; of a slot without rows, the first token's."""
+    """What a chunk's scores read, on its way; of a slot without rows, keys and queries of the first token. Rows that are
+    not there do not decay."""
     K: gl.constexpr = s_k.shape[1]
-    n = gl.maximum(n, 1)
     row_h = t * H + i_hv // (HV // H)
-    copy_rows(s_x, x + (t * HV + i_hv) * K, HV * K, n)
-    copy_rows(s_k, k + row_h * K, H * K, n)
-    copy_rows(s_q, q + row_h * K, H * K, n)
+    copy_rows(s_x, x + (t * HV + i_hv) * K, HV * K, n, True)
+    copy_rows(s_k, k + row_h * K, H * K, gl.maximum(n, 1), False)
+    copy_rows(s_q, q + row_h * K, H * K, gl.maximum(n, 1), False)
     async_copy.commit_group()
 
 
@@ -63,7 +67,8 @@ def rows_of(s_x, L: gl.constexpr):
     """BASE tensors [blocks, K] of a shared tile, the r-th of which has row r of each block."""
     W: gl.constexpr = s_x.shape[0] // BASE
     K: gl.constexpr = s_x.shape[1]
-    R: gl.constexpr = gl.BlockedLayout([BASE, K // 32], [1, 32], [W, 1], [1, 0])
+    D: gl.constexpr = gl.num_warps() // W
+    R: gl.constexpr = gl.BlockedLayout([BASE, K // (32 * D)], [1, 32], [W, D], [1, 0])
     rows = (gl.permute(gl.reshape(s_x.load(R), [W, 2, 2, 2, K]), (0, 4, 1, 2, 3)),)
     for i_l in gl.static_range(3):
         halves = ()
@@ -78,22 +83,29 @@ def rows_of(s_x, L: gl.constexpr):
 
 
 @gluon.jit
-def store_rows(x, rows, o_g, o_k, stride, n):
-    """The n rows of the chunk, o_g the blocks' first ones."""
+def offsets_of(o_g, o_k, stride):
+    """Where the rows of the blocks lie, o_g the first ones: BASE tensors [blocks, K]."""
+    found = ()
     for r in gl.static_range(BASE):
-        o_r = o_g + r
-        gl.store(x + o_r[:, None] * stride + o_k[None, :], rows[r].to(x.dtype.element_ty), mask=(o_r < n)[:, None])
+        found = found + ((o_g + r)[:, None] * stride + o_k[None, :],)
+    return found
 
 
 @gluon.jit
-def steps_of(b_x, o_g, n):
-    """max(x log2 e, -126) of the n rows of the chunk, else 0."""
+def store_rows(x, rows, offsets, o_g, n):
+    """The n rows of the chunk."""
+    for r in gl.static_range(BASE):
+        gl.store(x + offsets[r], rows[r].to(x.dtype.element_ty), mask=(o_g + r < n)[:, None])
+
+
+@gluon.jit
+def steps_of(b_x):
+    """max(x log2 e, -126)."""
     steps = ()
     for r in gl.static_range(BASE):
         # not a maximum, which would make -126 of a nan
         b_d = b_x[r] * LOG2_E
-        b_d = gl.where(b_d < -126.0, -126.0, b_d)
-        steps = steps + (gl.where((o_g + r < n)[:, None], b_d, 0.0),)
+        steps = steps + (gl.where(b_d < -126.0, -126.0, b_d),)
     return steps
 
 
@@ -130,7 +142,8 @@ def middle_row(s_x, S: gl.constexpr, L: gl.constexpr):
     """Of each 2 S rows of a shared tile [blocks, K] the last in the first half, in the place of each."""
     W: gl.constexpr = s_x.shape[0]
     K: gl.constexpr = s_x.shape[1]
-    P: gl.constexpr = gl.BlockedLayout([1, 1, K // 32], [1, 1, 32], [W // (2 * S), 2 * S, 1], [2, 1, 0])
+    D: gl.constexpr = gl.num_warps() // W
+    P: gl.constexpr = gl.BlockedLayout([1, 1, K // (32 * D)], [1, 1, 32], [W // (2 * S), 2 * S, D], [2, 1, 0])
     b_x = s_x.reshape([W // (2 * S), 2 * S, K]).slice(S - 1, 1, dim=1).load(P)
     b_x = gl.reshape(b_x.broadcast_to(W // (2 * S), 2 * S, K), [W, K])
     return gl.convert_layout(b_x, L, assert_trivial=True)
@@ -138,10 +151,11 @@ def middle_row(s_x, S: gl.constexpr, L: gl.constexpr):
 
 @gluon.jit
 def sum_over_channels(b_x):
-    """[blocks, 32]: of the channels that each lane has."""
+    """[blocks, lanes]: of the channels that each lane has."""
     W: gl.constexpr = b_x.shape[0]
     K: gl.constexpr = b_x.shape[1]
-    return gl.sum(gl.reshape(b_x, [W, 32, K // 32]), axis=2)
+    LANES: gl.constexpr = 32 * gl.num_warps() // W
+    return gl.sum(gl.reshape(b_x, [W, LANES, K // LANES]), axis=2)
 
 
 @gluon.jit
@@ -152,18 +166,38 @@ def from_other_lane(x, BIT: gl.constexpr):
 
 
 @gluon.jit
-def sum_over_lanes(parts, o_l):
-    """Of 64 tensors [blocks, 32], a number a lane, the sums over the lanes: two tensors, the e-th with the sum of the
-    (2 l + e)-th in lane l. At each step a lane hands on half of what it has, and keeps the other half."""
-    for i_m in gl.static_range(5):
-        m_l = ((o_l & (16 >> i_m)) > 0)[None, :]
-        half = ()
-        for j in gl.static_range(32 >> i_m):
-            b_0 = parts[j]
-            b_1 = parts[j + (32 >> i_m)]
-            half = half + (gl.where(m_l, b_1, b_0) + from_other_lane(gl.where(m_l, b_0, b_1), 16 >> i_m),)
-        parts = half
-    return parts
+def with_part(sums, b_x, NUMBER: gl.constexpr):
+    """Sums over lanes of tensors [blocks, lanes], with that of the next one, b_x, the NUMBER-th.
+
+    Of two tensors a lane hands on one and keeps the other, added to what it is handed; of two of these again, up to 32
+    that have become one. Bit by bit, the lowest first, their numbers are those of lanes, the highest first.
+    """
+    sums = sums + (b_x,)
+    for i in gl.static_range(5):
+        if (NUMBER + 1) % (2 << i) == 0:
+            b_0 = sums[len(sums) - 2]
+            b_1 = sums[len(sums) - 1]
+            o_l = gl.arange(0, b_x.shape[1], gl.SliceLayout(0, b_x.type.layout))
+            m_l = ((o_l & (16 >> i)) > 0)[None, :]
+            b_x = gl.where(m_l, b_1, b_0) + from_other_lane(gl.where(m_l, b_0, b_1), 16 >> i)
+            sums = sums[: len(sums) - 2] + (b_x,)
+    return sums
+
+
+@gluon.jit
+def number_of_lane(o_l):
+    """Which of 32 tensors' sums with_part leaves in a lane: its bits the other way round."""
+    return (o_l & 1) << 4 | (o_l & 2) << 2 | o_l & 4 | o_l >> 2 & 2 | o_l >> 4
+
+
+@gluon.jit
+def over_warps(b_x):
+    """[blocks, 32]: where two warps have a block, the sum of theirs."""
+    W: gl.constexpr = b_x.shape[0]
+    D: gl.constexpr = b_x.shape[1] // 32
+    if D > 1:
+        b_x = gl.sum(gl.reshape(b_x, [W, D, 32]), axis=1)
+    return b_x
 
 
 @gluon.jit

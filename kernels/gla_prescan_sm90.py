@@ -13,54 +13,74 @@ from ._prescan_sm90 import (
     BASE,
     block_row,
     copy_chunk,
+    from_other_lane,
     middle_row,
+    number_of_lane,
+    offsets_of,
+    over_warps,
     place,
     rows_of,
     steps_of,
     store_rows,
     sum_before,
     sum_over_channels,
-    sum_over_lanes,
+    with_part,
     sums_of,
     with_halves,
 )
-from .gla_intra_sm90 import across_blocks, decayed, stacked, store_blocks
+from .gla_intra_sm90 import across_blocks, decayed, stacked
 
 
 @gluon.jit
 def pairs_in_blocks(b_q, b_k, steps):
-    """Sums over K of the rows of each block: 64 tensors [blocks, 32] of parts, the (8 i + j)-th that of q_i and k_j
-    for j <= i, else 0. The keys so far take one step of decay with each row."""
-    keys, found = (), ()
-    zero = gl.zeros_like(sum_over_channels(steps[0]))
+    """Sums over K of the rows of each block, 36 of them: those of 32 and of 4, [blocks, 32] each. Row i has i + 1, of its
+    query with the keys so far, which take one step of decay with each row."""
+    keys, sums = (), ()
     for i in gl.static_range(BASE):
         b_f = gl.exp2(steps[i])
         x_q = b_q[i].to(gl.float32)
         x_k = b_k[i].to(gl.float32)
         more = ()
         for j in gl.static_range(i):
-            b_x = keys[j] * b_f
-            found = found + (sum_over_channels(x_q * b_x),)
-            more = more + (b_x,)
-        found = found + (sum_over_channels(x_q * x_k),)
+            more = more + (keys[j] * b_f,)
+            sums = with_part(sums, sum_over_channels(x_q * more[j]), i * (i + 1) // 2 + j)
+        sums = with_part(sums, sum_over_channels(x_q * x_k), i * (i + 1) // 2 + i)
         keys = more + (x_k,)
-        for _ in gl.static_range(BASE - 1 - i):
-            found = found + (zero,)
-    return found
+    b_x = sums[1]
+    for i_m in gl.static_range(3):
+        b_x += from_other_lane(b_x, 4 >> i_m)
+    return over_warps(sums[0]), over_warps(b_x)
 
 
 @gluon.jit
-def store_in_blocks(A, parts, scale, HV, n, C: gl.constexpr):
-    """The blocks of 8 rows on the diagonal."""
-    W: gl.constexpr = parts[0].shape[0]
-    P: gl.constexpr = parts[0].type.layout
-    o_i = gl.arange(0, W, gl.SliceLayout(1, P))[:, None] * BASE
-    o_l = gl.arange(0, 32, gl.SliceLayout(0, P))
-    sums = sum_over_lanes(parts, o_l)
-    o_j = o_i + (o_l % 4 * 2)[None, :]
-    o_i = o_i + (o_l // 4)[None, :]
+def store_in_blocks(A, sums, scale, HV, n, C: gl.constexpr):
+    """The blocks of 8 rows on the diagonal: each number, and a zero in the mirrored place."""
+    W: gl.constexpr = sums[0].shape[0]
+    P: gl.constexpr = sums[0].type.layout
+    o_g = gl.arange(0, W, gl.SliceLayout(1, P))[:, None] * BASE
+    o_l = number_of_lane(gl.arange(0, 32, gl.SliceLayout(0, P)))
     for e in gl.static_range(2):
-        gl.store(A + (o_i * (HV * C) + o_j + e), (scale * sums[e]).to(A.dtype.element_ty), mask=o_i < n)
+        m_l = o_l < 32 - 28 * e
+        o_s = o_l + 32 * e
+        o_i = o_s * 0
+        for i in gl.static_range(1, BASE):
+            o_i += (o_s >= i * (i + 1) // 2).to(gl.int32)
+        o_j = o_s - o_i * (o_i + 1) // 2
+        m_0 = m_l & (o_j < o_i)
+        o_i = o_g + o_i[None, :]
+        o_j = o_g + o_j[None, :]
+        b_A = (scale * sums[e]).to(A.dtype.element_ty)
+        gl.store(A + (o_i * (HV * C) + o_j), b_A, mask=m_l[None, :] & (o_i < n))
+        gl.store(A + (o_j * (HV * C) + o_i), gl.zeros_like(b_A), mask=m_0[None, :] & (o_j < n))
+
+
+@gluon.jit
+def times(rows, b_f):
+    """Rows times what their block has."""
+    found = ()
+    for r in gl.static_range(BASE):
+        found = found + (rows[r] * b_f,)
+    return found
 
 
 @gluon.jit
@@ -75,7 +95,7 @@ def store_scores(A, b_A, scale, HV, n, M: gl.constexpr):
     """scale times the lower triangle, without the blocks of 8 rows on the diagonal, which are there."""
     C: gl.constexpr = b_A.shape[0]
     W: gl.constexpr = gl.num_warps()
-    L: gl.constexpr = gl.BlockedLayout([1, 8], [256 // C, C // 8], [W, 1], [1, 0])
+    L: gl.constexpr = gl.BlockedLayout([1, C // W], [W // 2, 64 // W], [W, 1], [1, 0])
     o_i = gl.arange(0, C, gl.SliceLayout(1, M))
     o_j = gl.arange(0, C, gl.SliceLayout(0, M))
     b_A = gl.where(o_i[:, None] > o_j[None, :], scale * b_A, 0.0).to(A.dtype.element_ty)
@@ -98,13 +118,15 @@ def gla_prescan_sm90_kernel(
     apart than the sizes before it reach.
     """
     W: gl.constexpr = C // BASE
-    L: gl.constexpr = gl.BlockedLayout([1, K // 32], [1, 32], [W, 1], [1, 0])
-    M: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, W // 4], [16, C * 4 // W, 16])
+    D: gl.constexpr = gl.num_warps() // W
+    L: gl.constexpr = gl.BlockedLayout([1, K // (32 * D)], [1, 32], [W, D], [1, 0])
+    M: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, W * D // 4], [16, C * 4 // (W * D), 16])
     S: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     R: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     IO: gl.constexpr = k.dtype.element_ty
     o_g = gl.arange(0, W, gl.SliceLayout(1, L)) * BASE
     o_k = gl.arange(0, K, gl.SliceLayout(0, L))
+    offsets = offsets_of(o_g, o_k, HV * K)
     s_q = gl.allocate_shared_memory(IO, [C, K], R)
     s_k = gl.allocate_shared_memory(IO, [C, K], R)
     s_x = gl.allocate_shared_memory(gl.float32, [C, K], R)
@@ -126,7 +148,7 @@ def gla_prescan_sm90_kernel(
         i_next = gl.minimum(i + step, COUNT - 1)
         next_hv, i_slot, next_t, next_n = place(i_next, cu_seqlens, chunk_table, T, NT, HV, C)
         async_copy.wait_group(0)
-        steps = steps_of(rows_of(s_x, L), o_g, n)
+        steps = steps_of(rows_of(s_x, L))
         b_q = rows_of(s_q, L)
         b_k = rows_of(s_k, L)
         b_y = sums_of(steps)
@@ -144,7 +166,7 @@ def gla_prescan_sm90_kernel(
             rows = ()
             for r in gl.static_range(BASE):
                 rows = rows + (b_from + b_y[r],)
-            store_rows(y + row * K, rows, o_g, o_k, HV * K, n)
+            store_rows(y + row * K, rows, offsets, o_g, n)
         for i_l in gl.static_range(W.bit_length() - 1):
             m_q = ((o_g & (BASE << i_l)) > 0)[:, None]
             b_m = middle_row(s_p, 1 << i_l, L)
@@ -159,11 +181,11 @@ def gla_prescan_sm90_kernel(
                     b_A = with_halves(b_A, c_A, BASE << (i_l - 1), M)
             c_A = start_product(s_y[i_l % 2], M)
             if i_l == 0:
-                store_blocks(qg + row * K, q_d, scale * gl.exp2(b_from), o_g, o_k, HV * K, n)
+                store_rows(qg + row * K, times(q_d, scale * gl.exp2(b_from)), offsets, o_g, n)
                 b_last = block_row(s_p, W - 1, L)
                 gl.store(p_end + (o_g * 0)[:, None] + o_k[None, :], b_last, mask=((o_g == 0) & (n > 0))[:, None])
             if i_l == 1:
-                store_blocks(kg + row * K, k_d, gl.exp2(b_last - b_to), o_g, o_k, HV * K, n)
+                store_rows(kg + row * K, times(k_d, gl.exp2(b_last - b_to)), offsets, o_g, n)
         b_A = with_halves(b_A, warpgroup_mma_wait(0, [c_A]), C // 2, M)
         store_scores(A + row * C, b_A, scale, HV, n, M)
         i_hv, t, n = next_hv, next_t, next_n

@@ -14,13 +14,16 @@ from ._prescan_sm90 import (
     block_row,
     copy_chunk,
     middle_row,
+    number_of_lane,
+    offsets_of,
+    over_warps,
     place,
     rows_of,
     steps_of,
     store_rows,
     sum_before,
     sum_over_channels,
-    sum_over_lanes,
+    with_part,
     sums_of,
     with_halves,
 )
@@ -32,47 +35,49 @@ TO_FP16 = gl.constexpr("cvt.rn.f16x2.f32 $0, $2, $1;")
 
 @gluon.jit
 def pairs_in_blocks(b_q, b_k, steps):
-    """Sums over K of the rows of each block: 64 tensors [blocks, 32] of parts, the (8 i + j)-th that of q_i and k_j
-    for j <= i, else of k_j and k_i. The keys so far take one step of decay with each row."""
-    keys, qk, kk = (), (), ()
+    """Sums over K of the rows of each block: two tensors [blocks, 32]. After those of the rows before it, i^2 of them,
+    row i has i + 1 of queries with keys and i of keys with keys; the keys so far take one step of decay with each row.
+    """
+    keys, sums = (), ()
     for i in gl.static_range(BASE):
         b_f = gl.exp2(steps[i])
         x_q = b_q[i].to(gl.float32)
         x_k = b_k[i].to(gl.float32)
         more = ()
         for j in gl.static_range(i):
-            b_x = keys[j] * b_f
-            kk = kk + (sum_over_channels(x_k * b_x),)
-            qk = qk + (sum_over_channels(x_q * b_x),)
-            more = more + (b_x,)
-        qk = qk + (sum_over_channels(x_q * x_k),)
+            more = more + (keys[j] * b_f,)
+            sums = with_part(sums, sum_over_channels(x_q * more[j]), i * i + j)
+        sums = with_part(sums, sum_over_channels(x_q * x_k), i * i + i)
+        for j in gl.static_range(i):
+            sums = with_part(sums, sum_over_channels(x_k * more[j]), i * i + i + 1 + j)
         keys = more + (x_k,)
-    found = ()
-    for i in gl.static_range(BASE):
-        for j in gl.static_range(BASE):
-            if j <= i:
-                found = found + (qk[i * (i + 1) // 2 + j],)
-            else:
-                found = found + (kk[j * (j - 1) // 2 + i],)
-    return found
+    return over_warps(sums[0]), over_warps(sums[1])
 
 
 @gluon.jit
-def store_in_blocks(A_qk, A_kk, beta, parts, scale, HV, n, C: gl.constexpr):
-    """The blocks of 8 rows on the diagonal of both."""
-    W: gl.constexpr = parts[0].shape[0]
-    P: gl.constexpr = parts[0].type.layout
+def store_in_blocks(A_qk, A_kk, beta, sums, scale, HV, n, C: gl.constexpr):
+    """The blocks of 8 rows on the diagonal of both. Where a lane has a number for one of them, it has a zero for the
+    other, in the mirrored place."""
+    W: gl.constexpr = sums[0].shape[0]
+    P: gl.constexpr = sums[0].type.layout
     o_g = gl.arange(0, W, gl.SliceLayout(1, P))[:, None] * BASE
-    o_l = gl.arange(0, 32, gl.SliceLayout(0, P))
-    sums = sum_over_lanes(parts, o_l)
-    o_i = o_g + (o_l // 4)[None, :]
+    o_l = number_of_lane(gl.arange(0, 32, gl.SliceLayout(0, P)))
     for e in gl.static_range(2):
-        o_j = o_g + (o_l % 4 * 2 + e)[None, :]
-        b_qk = gl.where(o_j <= o_i, scale * sums[e], 0.0)
-        gl.store(A_qk + (o_i * (HV * C) + o_j), b_qk.to(A_qk.dtype.element_ty), mask=o_i < n)
-        b_beta = gl.load(beta + o_j * HV, mask=o_j < n, other=0.0).to(gl.float32)
-        b_kk = gl.where(o_j <= o_i, 0.0, b_beta * sums[e])
-        gl.store(A_kk + (o_j * (HV * C) + o_i), b_kk, mask=o_j < n)
+        o_s = o_l + 32 * e
+        o_i = o_s * 0
+        for i in gl.static_range(1, BASE):
+            o_i += (o_s >= i * i).to(gl.int32)
+        o_j = o_s - o_i * o_i
+        m_q = (o_j <= o_i)[None, :]
+        o_j = gl.where(o_j <= o_i, o_j, o_j - o_i - 1)
+        o_i = o_g + o_i[None, :]
+        o_j = o_g + o_j[None, :]
+        o_q = gl.where(m_q, o_i, o_j)
+        o_k = gl.where(m_q, o_j, o_i)
+        b_qk = gl.where(m_q, scale * sums[e], 0.0).to(A_qk.dtype.element_ty)
+        gl.store(A_qk + (o_q * (HV * C) + (o_i + o_j - o_q)), b_qk, mask=o_q < n)
+        b_beta = gl.load(beta + o_k * HV, mask=o_k < n, other=0.0).to(gl.float32)
+        gl.store(A_kk + (o_k * (HV * C) + (o_i + o_j - o_k)), gl.where(m_q, 0.0, b_beta * sums[e]), mask=o_k < n)
 
 
 @gluon.jit
@@ -154,13 +159,15 @@ def kda_prescan_sm90_kernel(
     With eps the rows of q and k are normalised first, and stored in qn and kn where these are given.
     """
     W: gl.constexpr = C // BASE
-    L: gl.constexpr = gl.BlockedLayout([1, K // 32], [1, 32], [W, 1], [1, 0])
-    M: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [W, 1], [16, C, 16])
+    D: gl.constexpr = gl.num_warps() // W
+    L: gl.constexpr = gl.BlockedLayout([1, K // (32 * D)], [1, 32], [W, D], [1, 0])
+    M: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [W, D], [16, C // D, 16])
     S: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     R: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     IO: gl.constexpr = k.dtype.element_ty
     o_g = gl.arange(0, W, gl.SliceLayout(1, L)) * BASE
     o_k = gl.arange(0, K, gl.SliceLayout(0, L))
+    offsets = offsets_of(o_g, o_k, HV * K)
     s_q = gl.allocate_shared_memory(IO, [C, K], R)
     s_k = gl.allocate_shared_memory(IO, [C, K], R)
     s_x = gl.allocate_shared_memory(gl.float32, [C, K], R)
@@ -182,7 +189,7 @@ def kda_prescan_sm90_kernel(
         i_next = gl.minimum(i + step, COUNT - 1)
         next_hv, i_slot, next_t, next_n = place(i_next, cu_seqlens, chunk_table, T, NT, HV, C)
         async_copy.wait_group(0)
-        steps = steps_of(rows_of(s_x, L), o_g, n)
+        steps = steps_of(rows_of(s_x, L))
         b_q = rows_of(s_q, L)
         b_k = rows_of(s_k, L)
         if eps is not None:
@@ -192,9 +199,9 @@ def kda_prescan_sm90_kernel(
             own = gl.where(i_hv % (HV // H) == 0, n, 0)
             row_h = t * H + i_hv // (HV // H)
             if qn is not None:
-                store_rows(qn + row_h * K, b_q, o_g, o_k, H * K, own)
+                store_rows(qn + row_h * K, b_q, offsets_of(o_g, o_k, H * K), o_g, own)
             if kn is not None:
-                store_rows(kn + row_h * K, b_k, o_g, o_k, H * K, own)
+                store_rows(kn + row_h * K, b_k, offsets_of(o_g, o_k, H * K), o_g, own)
         b_y = sums_of(steps)
         b_t = b_y[BASE - 1]
         s_t.store(b_t)
@@ -207,7 +214,7 @@ def kda_prescan_sm90_kernel(
             rows = ()
             for r in gl.static_range(BASE):
                 rows = rows + (b_from + b_y[r],)
-            store_rows(y + row * K, rows, o_g, o_k, HV * K, n)
+            store_rows(y + row * K, rows, offsets, o_g, n)
         for i_l in gl.static_range(W.bit_length() - 1):
             # to the middle from a block in the first half, from there to one in the second
             b_sign = gl.where((o_g & (BASE << i_l)) > 0, 1.0, -1.0)[:, None]
@@ -225,14 +232,14 @@ def kda_prescan_sm90_kernel(
             if i_l == 0:
                 b_last = block_row(s_p, W - 1, L)
                 gl.store(p_end + (o_g * 0)[:, None] + o_k[None, :], b_last, mask=((o_g == 0) & (n > 0))[:, None])
-                store_rows(kg + row * K, scaled(b_k, factors(b_y, -1.0, b_last - b_from)), o_g, o_k, HV * K, n)
+                store_rows(kg + row * K, scaled(b_k, factors(b_y, -1.0, b_last - b_from)), offsets, o_g, n)
             if i_l == 1:
                 b_f = factors(b_y, 1.0, b_from)
-                store_rows(kb + row * K, scaled(b_k, b_f), o_g, o_k, HV * K, n)
+                store_rows(kb + row * K, scaled(b_k, b_f), offsets, o_g, n)
                 b_s = ()
                 for r in gl.static_range(BASE):
                     b_s = b_s + (scale * b_f[r],)
-                store_rows(qg + row * K, scaled(b_q, b_s), o_g, o_k, HV * K, n)
+                store_rows(qg + row * K, scaled(b_q, b_s), offsets, o_g, n)
         b_A = with_halves(b_A, warpgroup_mma_wait(0, [c_A]), C // 2, M)
         store_scores(A_qk + row * C, A_kk + row * C, beta + row, b_A, scale, HV, n, M)
         i_hv, t, n = next_hv, next_t, next_n

@@ -3,7 +3,7 @@
 from . import chunk_o_k
 from ._channel_scan import channel_scan
 from ._contract import Launch, ceil_div
-from ._pieces import SLICE
+from ._pieces import PROGRAMS, SLICE
 from ._tiles import by_dtype, precision, state_limits
 
 LONG, FEWEST = 8192, 64
@@ -73,6 +73,14 @@ def hopper_scan_limits(axes, device):
 
 def hopper_scan_configs(axes, device):
     return [{"BV": 64, "num_warps": 4, "num_stages": 1}]
+
+
+def hopper_delta_scan_configs(axes, device):
+    """More is read of a chunk: 128 columns at once where 64 would be more programs than there are multiprocessors, by one
+    sequence's alone, so that its bits do not depend on the batch."""
+    narrow = hopper_scan_configs(axes, device)
+    wide = [{"BV": 128, "num_warps": 8, "num_stages": 1}] if axes["V"] % 128 == 0 else []
+    return wide + narrow if axes["HV"] * ceil_div(axes["V"], 64) > PROGRAMS else narrow + wide
 
 
 def hopper_scan_launch(qg, A, kg, kb, v, beta, Ai, b_end, initial_state, o, final_state, *, C, seqs, config):

@@ -14,7 +14,7 @@ from ._channel_scan_o import (
     NOT_IN,
     channel_scan_o_configs,
     channel_scan_o_limits,
-    hopper_scan_configs,
+    hopper_delta_scan_configs,
     hopper_scan_launch,
     hopper_scan_limits,
 )
@@ -78,6 +78,6 @@ def apart_limits(axes, device):
 
 SCRATCH = {"w": Port("B T HV K"), "u": Port("B T HV V")}
 LAUNCHERS = [
-    Launcher("triton", launch, hopper_scan_configs, hopper_scan_limits, not_in=NOT_IN, always=("o",)),
+    Launcher("triton", launch, hopper_delta_scan_configs, hopper_scan_limits, not_in=NOT_IN, always=("o",)),
     Launcher("triton", launch_apart, channel_scan_o_configs, apart_limits, SCRATCH, always=("o",)),
 ]

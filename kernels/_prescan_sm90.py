@@ -1,8 +1,8 @@
 """What the prescans under a decay per channel share, for Hopper: chunks on their way to shared memory, sums of decay,
 pairs of rows inside blocks of 8.
 
-One or two warps hold a block of 8 rows, as 8 tensors, the r-th of which has row r of each block: sums over rows stay in
-a lane, and which rows of a block decay into which is known when compiled.
+A warp holds a block of 8 rows as 8 tensors, the r-th of which has row r of each block: sums over rows stay in a lane,
+and which rows of a block decay into which is known when compiled.
 """
 
 from triton.experimental import gluon
@@ -36,7 +36,7 @@ def place(i, cu_seqlens, chunk_table, T, NT, HV, C: gl.constexpr):
 
 @gluon.jit
 def copy_rows(s_x, x, stride, n, ZERO: gl.constexpr):
-    """The n rows of x, ``stride`` apart, to a shared tile, 16 bytes at a time; past them zeros or the last one again."""
+    """The n rows of x, ``stride`` apart, to a shared tile, 16 bytes at a time; past them zeros, or the last one."""
     C: gl.constexpr = s_x.shape[0]
     K: gl.constexpr = s_x.shape[1]
     SIZE: gl.constexpr = 128 // s_x.dtype.primitive_bitwidth
@@ -52,8 +52,8 @@ def copy_rows(s_x, x, stride, n, ZERO: gl.constexpr):
 
 @gluon.jit
 def copy_chunk(s_q, s_k, s_x, q, k, x, i_hv, t, n, H, HV):
-    """What a chunk's scores read, on its way; of a slot without rows, keys and queries of the first token. Rows that are
-    not there do not decay."""
+    """What a chunk's scores read, on its way: of a slot without rows, keys and queries of the first token. Rows that
+    are not there have zeros for x."""
     K: gl.constexpr = s_k.shape[1]
     row_h = t * H + i_hv // (HV // H)
     copy_rows(s_x, x + (t * HV + i_hv) * K, HV * K, n, True)
@@ -67,8 +67,7 @@ def rows_of(s_x, L: gl.constexpr):
     """BASE tensors [blocks, K] of a shared tile, the r-th of which has row r of each block."""
     W: gl.constexpr = s_x.shape[0] // BASE
     K: gl.constexpr = s_x.shape[1]
-    D: gl.constexpr = gl.num_warps() // W
-    R: gl.constexpr = gl.BlockedLayout([BASE, K // (32 * D)], [1, 32], [W, D], [1, 0])
+    R: gl.constexpr = gl.BlockedLayout([BASE, K // 32], [1, 32], [W, 1], [1, 0])
     rows = (gl.permute(gl.reshape(s_x.load(R), [W, 2, 2, 2, K]), (0, 4, 1, 2, 3)),)
     for i_l in gl.static_range(3):
         halves = ()
@@ -142,8 +141,7 @@ def middle_row(s_x, S: gl.constexpr, L: gl.constexpr):
     """Of each 2 S rows of a shared tile [blocks, K] the last in the first half, in the place of each."""
     W: gl.constexpr = s_x.shape[0]
     K: gl.constexpr = s_x.shape[1]
-    D: gl.constexpr = gl.num_warps() // W
-    P: gl.constexpr = gl.BlockedLayout([1, 1, K // (32 * D)], [1, 1, 32], [W // (2 * S), 2 * S, D], [2, 1, 0])
+    P: gl.constexpr = gl.BlockedLayout([1, 1, K // 32], [1, 1, 32], [W // (2 * S), 2 * S, 1], [2, 1, 0])
     b_x = s_x.reshape([W // (2 * S), 2 * S, K]).slice(S - 1, 1, dim=1).load(P)
     b_x = gl.reshape(b_x.broadcast_to(W // (2 * S), 2 * S, K), [W, K])
     return gl.convert_layout(b_x, L, assert_trivial=True)
@@ -151,11 +149,10 @@ def middle_row(s_x, S: gl.constexpr, L: gl.constexpr):
 
 @gluon.jit
 def sum_over_channels(b_x):
-    """[blocks, lanes]: of the channels that each lane has."""
+    """[blocks, 32]: of the channels that each lane has."""
     W: gl.constexpr = b_x.shape[0]
     K: gl.constexpr = b_x.shape[1]
-    LANES: gl.constexpr = 32 * gl.num_warps() // W
-    return gl.sum(gl.reshape(b_x, [W, LANES, K // LANES]), axis=2)
+    return gl.sum(gl.reshape(b_x, [W, 32, K // 32]), axis=2)
 
 
 @gluon.jit
@@ -166,8 +163,15 @@ def from_other_lane(x, BIT: gl.constexpr):
 
 
 @gluon.jit
+def from_lane(x, LANE: gl.constexpr):
+    """x of one lane, in all of them."""
+    asm: gl.constexpr = f"shfl.sync.idx.b32 $0, $1, {LANE}, 0x1f, 0xffffffff;"
+    return gl.inline_asm_elementwise(asm, "=f,f", [x], gl.float32, is_pure=False, pack=1)
+
+
+@gluon.jit
 def with_part(sums, b_x, NUMBER: gl.constexpr):
-    """Sums over lanes of tensors [blocks, lanes], with that of the next one, b_x, the NUMBER-th.
+    """Sums over lanes of tensors [blocks, 32], with that of the next one, b_x, the NUMBER-th.
 
     Of two tensors a lane hands on one and keeps the other, added to what it is handed; of two of these again, up to 32
     that have become one. Bit by bit, the lowest first, their numbers are those of lanes, the highest first.
@@ -177,7 +181,7 @@ def with_part(sums, b_x, NUMBER: gl.constexpr):
         if (NUMBER + 1) % (2 << i) == 0:
             b_0 = sums[len(sums) - 2]
             b_1 = sums[len(sums) - 1]
-            o_l = gl.arange(0, b_x.shape[1], gl.SliceLayout(0, b_x.type.layout))
+            o_l = gl.arange(0, 32, gl.SliceLayout(0, b_x.type.layout))
             m_l = ((o_l & (16 >> i)) > 0)[None, :]
             b_x = gl.where(m_l, b_1, b_0) + from_other_lane(gl.where(m_l, b_0, b_1), 16 >> i)
             sums = sums[: len(sums) - 2] + (b_x,)
@@ -188,16 +192,6 @@ def with_part(sums, b_x, NUMBER: gl.constexpr):
 def number_of_lane(o_l):
     """Which of 32 tensors' sums with_part leaves in a lane: its bits the other way round."""
     return (o_l & 1) << 4 | (o_l & 2) << 2 | o_l & 4 | o_l >> 2 & 2 | o_l >> 4
-
-
-@gluon.jit
-def over_warps(b_x):
-    """[blocks, 32]: where two warps have a block, the sum of theirs."""
-    W: gl.constexpr = b_x.shape[0]
-    D: gl.constexpr = b_x.shape[1] // 32
-    if D > 1:
-        b_x = gl.sum(gl.reshape(b_x, [W, D, 32]), axis=1)
-    return b_x
 
 
 @gluon.jit

@@ -1,6 +1,5 @@
 """The scan under a decay per channel that emits its output, for Hopper: what a chunk reads is on its way while the one
-before is at work, and products that do not need one another run side by side. In Gluon, which leaves both to the kernel.
-"""
+before is at work, and products that do not need one another run side by side. In Gluon, which leaves both to it."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl

@@ -17,24 +17,23 @@ from ._prescan_sm90 import (
     middle_row,
     number_of_lane,
     offsets_of,
-    over_warps,
     place,
     rows_of,
     steps_of,
     store_rows,
     sum_before,
     sum_over_channels,
-    with_part,
     sums_of,
     with_halves,
+    with_part,
 )
 from .gla_intra_sm90 import across_blocks, decayed, stacked
 
 
 @gluon.jit
 def pairs_in_blocks(b_q, b_k, steps):
-    """Sums over K of the rows of each block, 36 of them: those of 32 and of 4, [blocks, 32] each. Row i has i + 1, of its
-    query with the keys so far, which take one step of decay with each row."""
+    """Sums over K of the rows of each block, 36 of them: those of 32 and of 4, [blocks, 32] each. Row i has i + 1, its
+    query's with the keys so far, which take one step of decay with each row."""
     keys, sums = (), ()
     for i in gl.static_range(BASE):
         b_f = gl.exp2(steps[i])
@@ -49,7 +48,7 @@ def pairs_in_blocks(b_q, b_k, steps):
     b_x = sums[1]
     for i_m in gl.static_range(3):
         b_x += from_other_lane(b_x, 4 >> i_m)
-    return over_warps(sums[0]), over_warps(b_x)
+    return sums[0], b_x
 
 
 @gluon.jit
@@ -118,9 +117,8 @@ def gla_prescan_sm90_kernel(
     apart than the sizes before it reach.
     """
     W: gl.constexpr = C // BASE
-    D: gl.constexpr = gl.num_warps() // W
-    L: gl.constexpr = gl.BlockedLayout([1, K // (32 * D)], [1, 32], [W, D], [1, 0])
-    M: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, W * D // 4], [16, C * 4 // (W * D), 16])
+    L: gl.constexpr = gl.BlockedLayout([1, K // 32], [1, 32], [W, 1], [1, 0])
+    M: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, W // 4], [16, C * 4 // W, 16])
     S: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     R: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     IO: gl.constexpr = k.dtype.element_ty
@@ -173,13 +171,15 @@ def gla_prescan_sm90_kernel(
             b_f = gl.exp2(gl.where(m_q, b_from - b_m, b_m - b_to))
             s_y[i_l % 2].store(stacked(across_blocks(q_d, k_d, m_q, b_f, IO)))
             fence_async_shared()
-            if i_l > 0:
-                c_A = warpgroup_mma_wait(0, [c_A])
+            if i_l == 0:
+                c_A = start_product(s_y[0], M)
+            else:
+                b_more = warpgroup_mma_wait(0, [c_A])
+                c_A = start_product(s_y[i_l % 2], M)
                 if i_l == 1:
-                    b_A = c_A
+                    b_A = b_more
                 else:
-                    b_A = with_halves(b_A, c_A, BASE << (i_l - 1), M)
-            c_A = start_product(s_y[i_l % 2], M)
+                    b_A = with_halves(b_A, b_more, BASE << (i_l - 1), M)
             if i_l == 0:
                 store_rows(qg + row * K, times(q_d, scale * gl.exp2(b_from)), offsets, o_g, n)
                 b_last = block_row(s_p, W - 1, L)

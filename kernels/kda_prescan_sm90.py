@@ -11,73 +11,129 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 
 from ._prescan_sm90 import (
     BASE,
+    LOG2_E,
     block_row,
     copy_chunk,
+    from_lane,
+    from_other_lane,
     middle_row,
-    number_of_lane,
     offsets_of,
-    over_warps,
     place,
     rows_of,
     steps_of,
     store_rows,
     sum_before,
     sum_over_channels,
-    with_part,
     sums_of,
     with_halves,
+    with_part,
 )
 from .gla_intra_sm90 import stacked
 
 TO_BF16 = gl.constexpr("cvt.rn.bf16x2.f32 $0, $2, $1;")
+LOG2_LOG2_E = gl.constexpr(0.5287663729448977)
 TO_FP16 = gl.constexpr("cvt.rn.f16x2.f32 $0, $2, $1;")
 
 
 @gluon.jit
 def pairs_in_blocks(b_q, b_k, steps):
-    """Sums over K of the rows of each block: two tensors [blocks, 32]. After those of the rows before it, i^2 of them,
-    row i has i + 1 of queries with keys and i of keys with keys; the keys so far take one step of decay with each row.
-    """
-    keys, sums = (), ()
+    """Sums over K of the rows of each block: 64 tensors [blocks, 32] of parts, the (8 i + j)-th that of q_i and k_j
+    for j <= i, else of k_j and k_i. The keys so far take one step of decay with each row."""
+    keys, qk, kk = (), (), ()
     for i in gl.static_range(BASE):
         b_f = gl.exp2(steps[i])
         x_q = b_q[i].to(gl.float32)
         x_k = b_k[i].to(gl.float32)
         more = ()
         for j in gl.static_range(i):
-            more = more + (keys[j] * b_f,)
-            sums = with_part(sums, sum_over_channels(x_q * more[j]), i * i + j)
-        sums = with_part(sums, sum_over_channels(x_q * x_k), i * i + i)
-        for j in gl.static_range(i):
-            sums = with_part(sums, sum_over_channels(x_k * more[j]), i * i + i + 1 + j)
+            b_x = keys[j] * b_f
+            kk = kk + (sum_over_channels(x_k * b_x),)
+            qk = qk + (sum_over_channels(x_q * b_x),)
+            more = more + (b_x,)
+        qk = qk + (sum_over_channels(x_q * x_k),)
         keys = more + (x_k,)
-    return over_warps(sums[0]), over_warps(sums[1])
+    found = ()
+    for i in gl.static_range(BASE):
+        for j in gl.static_range(BASE):
+            if j <= i:
+                found = found + (qk[i * (i + 1) // 2 + j],)
+            else:
+                found = found + (kk[j * (j - 1) // 2 + i],)
+    return found
 
 
 @gluon.jit
-def store_in_blocks(A_qk, A_kk, beta, sums, scale, HV, n, C: gl.constexpr):
-    """The blocks of 8 rows on the diagonal of both. Where a lane has a number for one of them, it has a zero for the
-    other, in the mirrored place."""
+def sum_over_lanes(parts):
+    """Of 64 tensors [blocks, 32] the sums over the lanes: two tensors, the e-th with that of the (2 l + e)-th in lane
+    l. At each step a lane hands on half of what it has, and keeps the other half. With with_part, which has fewer
+    numbers at work, this kernel is slower."""
+    o_l = gl.arange(0, 32, gl.SliceLayout(0, parts[0].type.layout))
+    for i_m in gl.static_range(5):
+        m_l = ((o_l & (16 >> i_m)) > 0)[None, :]
+        half = ()
+        for j in gl.static_range(32 >> i_m):
+            b_0 = parts[j]
+            b_1 = parts[j + (32 >> i_m)]
+            half = half + (gl.where(m_l, b_1, b_0) + from_other_lane(gl.where(m_l, b_0, b_1), 16 >> i_m),)
+        parts = half
+    return parts
+
+
+@gluon.jit
+def store_in_blocks(A_qk, A_kk, beta, parts, scale, HV, n, C: gl.constexpr):
+    """The blocks of 8 rows on the diagonal of both."""
+    sums = sum_over_lanes(parts)
     W: gl.constexpr = sums[0].shape[0]
     P: gl.constexpr = sums[0].type.layout
     o_g = gl.arange(0, W, gl.SliceLayout(1, P))[:, None] * BASE
-    o_l = number_of_lane(gl.arange(0, 32, gl.SliceLayout(0, P)))
+    o_l = gl.arange(0, 32, gl.SliceLayout(0, P))
+    o_i = o_g + (o_l // 4)[None, :]
     for e in gl.static_range(2):
-        o_s = o_l + 32 * e
-        o_i = o_s * 0
-        for i in gl.static_range(1, BASE):
-            o_i += (o_s >= i * i).to(gl.int32)
-        o_j = o_s - o_i * o_i
-        m_q = (o_j <= o_i)[None, :]
-        o_j = gl.where(o_j <= o_i, o_j, o_j - o_i - 1)
-        o_i = o_g + o_i[None, :]
-        o_j = o_g + o_j[None, :]
-        o_q = gl.where(m_q, o_i, o_j)
-        o_k = gl.where(m_q, o_j, o_i)
-        b_qk = gl.where(m_q, scale * sums[e], 0.0).to(A_qk.dtype.element_ty)
-        gl.store(A_qk + (o_q * (HV * C) + (o_i + o_j - o_q)), b_qk, mask=o_q < n)
-        b_beta = gl.load(beta + o_k * HV, mask=o_k < n, other=0.0).to(gl.float32)
-        gl.store(A_kk + (o_k * (HV * C) + (o_i + o_j - o_k)), gl.where(m_q, 0.0, b_beta * sums[e]), mask=o_k < n)
+        o_j = o_g + (o_l % 4 * 2 + e)[None, :]
+        b_qk = gl.where(o_j <= o_i, scale * sums[e], 0.0)
+        gl.store(A_qk + (o_i * (HV * C) + o_j), b_qk.to(A_qk.dtype.element_ty), mask=o_i < n)
+        b_beta = gl.load(beta + o_j * HV, mask=o_j < n, other=0.0).to(gl.float32)
+        b_kk = gl.where(o_j <= o_i, 0.0, b_beta * sums[e])
+        gl.store(A_kk + (o_j * (HV * C) + o_i), b_kk, mask=o_j < n)
+
+
+@gluon.jit
+def load_gate(A_log, dt_bias, i_hv, o_k, K: gl.constexpr):
+    """A head's logarithm to base 2 of the slope, and its channels' biases."""
+    return gl.load(A_log + i_hv) * LOG2_E, gl.load(dt_bias + i_hv * K + o_k)[None, :]
+
+
+@gluon.jit
+def gate_of(b_a, b_slope, b_bias):
+    """slope softplus(x) log2 e, x = a + bias, to float32's last digits: log1p(e) / e, e = exp(-|x|), is a polynomial,
+    and slope e one exponential, since a slope that is out of range may meet an e that is 0."""
+    found = ()
+    b_linear = gl.exp2(gl.minimum(b_slope, 127.0)) * LOG2_E
+    for r in gl.static_range(BASE):
+        b_x = b_a[r].to(gl.float32) + b_bias
+        b_m = gl.abs(b_x) * -LOG2_E
+        e = gl.exp2(b_m)
+        b_p = gl.fma(e, 0.005105825797115468, -0.028991956381178276)
+        b_p = gl.fma(e, b_p, 0.07738073836678133)
+        b_p = gl.fma(e, b_p, -0.1359060023456741)
+        b_p = gl.fma(e, b_p, 0.19071309583024815)
+        b_p = gl.fma(e, b_p, -0.24833945456759307)
+        b_p = gl.fma(e, b_p, 0.3331793432197321)
+        b_p = gl.fma(e, b_p, -0.49999435690452204)
+        b_p = gl.fma(e, b_p, 0.9999999651599141)
+        b_e = gl.exp2(b_m + (b_slope + LOG2_LOG2_E))
+        found = found + (gl.fma(b_e, b_p, gl.where(b_x > 0, b_x, 0.0) * b_linear),)
+    return found
+
+
+@gluon.jit
+def steps_of_gate(b_g, o_g, n):
+    """max(-g, -126) of the n rows of the chunk, else 0."""
+    steps = ()
+    for r in gl.static_range(BASE):
+        b_d = gl.where(b_g[r] > 126.0, -126.0, -b_g[r])
+        steps = steps + (gl.where((o_g + r < n)[:, None], b_d, 0.0),)
+    return steps
 
 
 @gluon.jit
@@ -88,14 +144,33 @@ def rounded(b_x, like):
 
 
 @gluon.jit
-def normalised(rows, eps):
+def normalised(b_q, b_k, eps, L: gl.constexpr):
     """Rows of length at most 1, as l2norm makes them."""
-    found = ()
+    W: gl.constexpr = b_q[0].shape[0]
+    K: gl.constexpr = b_q[0].shape[1]
+    sums = ()
     for r in gl.static_range(BASE):
-        b_x = rows[r].to(gl.float32)
-        b_r = gl.rsqrt(gl.sum(b_x * b_x, axis=1) + eps)
-        found = found + (rounded(b_x * b_r[:, None], rows[r]),)
-    return found
+        b_x = b_q[r].to(gl.float32)
+        sums = with_part(sums, sum_over_channels(b_x * b_x), r)
+    for r in gl.static_range(BASE):
+        b_x = b_k[r].to(gl.float32)
+        sums = with_part(sums, sum_over_channels(b_x * b_x), BASE + r)
+    b_r = gl.rsqrt(sums[0] + from_other_lane(sums[0], 1) + eps)
+    x_q, x_k = (), ()
+    for r in gl.static_range(2 * BASE):
+        # the lane whose number has the row's bits the other way round
+        b_f = from_lane(b_r, (r & 1) << 4 | (r & 2) << 2 | r & 4 | (r & 8) >> 2)
+        if r < BASE:
+            b_x = b_q[r]
+        else:
+            b_x = b_k[r - BASE]
+        b_x = gl.reshape(b_x.to(gl.float32), [W, 32, K // 32]) * gl.expand_dims(b_f, 2)
+        b_x = rounded(gl.convert_layout(gl.reshape(b_x, [W, K]), L, assert_trivial=True), b_q[0])
+        if r < BASE:
+            x_q = x_q + (b_x,)
+        else:
+            x_k = x_k + (b_x,)
+    return x_q, x_k
 
 
 @gluon.jit
@@ -151,17 +226,17 @@ def store_scores(A_qk, A_kk, beta, b_A, scale, HV, n, M: gl.constexpr):
 
 @gluon.jit(do_not_specialize=["scale", "eps", "T", "NT", "H", "HV", "COUNT"])
 def kda_prescan_sm90_kernel(
-    q, k, beta, x, qn, kn, y, A_qk, A_kk, qg, kb, kg, b_end, scale, eps, cu_seqlens, chunk_table, T, NT, H, HV,
-    COUNT, K: gl.constexpr, C: gl.constexpr,
+    q, k, beta, x, A_log, dt_bias, qn, kn, g, y, A_qk, A_kk, qg, kb, kg, b_end, scale, eps, cu_seqlens, chunk_table,
+    T, NT, H, HV, COUNT, K: gl.constexpr, C: gl.constexpr,
 ):  # fmt: skip
     """y the chunk sums of max(x log2 e, -126), A_qk[i, j] = scale sum over K of q_i k_j 2^(y_i - y_j) for j <= i,
     A_kk[i, j] = beta_i sum of k_i k_j 2^(y_i - y_j) for j < i, else 0, of every chunk and value head, COUNT of them.
-    With eps the rows of q and k are normalised first, and stored in qn and kn where these are given.
+    With A_log and dt_bias x is the gate before kda_gate, whose outcome is stored in g where that is given; with eps the
+    rows of q and k are normalised first, and stored in qn and kn where these are given.
     """
     W: gl.constexpr = C // BASE
-    D: gl.constexpr = gl.num_warps() // W
-    L: gl.constexpr = gl.BlockedLayout([1, K // (32 * D)], [1, 32], [W, D], [1, 0])
-    M: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [W, D], [16, C // D, 16])
+    L: gl.constexpr = gl.BlockedLayout([1, K // 32], [1, 32], [W, 1], [1, 0])
+    M: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [W, 1], [16, C, 16])
     S: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     R: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     IO: gl.constexpr = k.dtype.element_ty
@@ -170,7 +245,7 @@ def kda_prescan_sm90_kernel(
     offsets = offsets_of(o_g, o_k, HV * K)
     s_q = gl.allocate_shared_memory(IO, [C, K], R)
     s_k = gl.allocate_shared_memory(IO, [C, K], R)
-    s_x = gl.allocate_shared_memory(gl.float32, [C, K], R)
+    s_x = gl.allocate_shared_memory(x.dtype.element_ty, [C, K], R)
     s_t = gl.allocate_shared_memory(gl.float32, [W, K], R)
     s_p = gl.allocate_shared_memory(gl.float32, [W, K], R)
     # two tiles by turns: what one product reads is overwritten only after all warps have come to the next
@@ -182,6 +257,8 @@ def kda_prescan_sm90_kernel(
     step = gl.num_programs(0)
     i_hv, i_slot, t, n = place(first, cu_seqlens, chunk_table, T, NT, HV, C)
     copy_chunk(s_q, s_k, s_x, q, k, x, i_hv, t, n, H, HV)
+    if A_log is not None:
+        b_slope, b_bias = load_gate(A_log, dt_bias, i_hv, o_k, K)
     for i in range(first, COUNT, step):
         row = t * HV + i_hv
         p_end = b_end + (i_slot * HV + i_hv) * K
@@ -189,12 +266,21 @@ def kda_prescan_sm90_kernel(
         i_next = gl.minimum(i + step, COUNT - 1)
         next_hv, i_slot, next_t, next_n = place(i_next, cu_seqlens, chunk_table, T, NT, HV, C)
         async_copy.wait_group(0)
-        steps = steps_of(rows_of(s_x, L))
+        if A_log is None:
+            steps = steps_of(rows_of(s_x, L))
+        else:
+            b_g = gate_of(rows_of(s_x, L), b_slope, b_bias)
+            steps = steps_of_gate(b_g, o_g, n)
+            b_slope, b_bias = load_gate(A_log, dt_bias, next_hv, o_k, K)
+            if g is not None:
+                rows = ()
+                for r in gl.static_range(BASE):
+                    rows = rows + (gl.where(b_g[r] > 1.6e38, -1.6e38, -b_g[r]) * (1.0 / LOG2_E),)
+                store_rows(g + row * K, rows, offsets, o_g, n)
         b_q = rows_of(s_q, L)
         b_k = rows_of(s_k, L)
         if eps is not None:
-            b_q = normalised(b_q, eps)
-            b_k = normalised(b_k, eps)
+            b_q, b_k = normalised(b_q, b_k, eps, L)
             # of value heads that share keys, the first
             own = gl.where(i_hv % (HV // H) == 0, n, 0)
             row_h = t * H + i_hv // (HV // H)
@@ -222,13 +308,15 @@ def kda_prescan_sm90_kernel(
             # of queries those in the second halves count, whatever the others are
             s_y[i_l % 2].store(above(stacked(scaled(b_q, b_f)), stacked(scaled(b_k, b_f))))
             fence_async_shared()
-            if i_l > 0:
-                c_A = warpgroup_mma_wait(0, [c_A])
+            if i_l == 0:
+                c_A = start_product(s_y[0], M)
+            else:
+                b_more = warpgroup_mma_wait(0, [c_A])
+                c_A = start_product(s_y[i_l % 2], M)
                 if i_l == 1:
-                    b_A = c_A
+                    b_A = b_more
                 else:
-                    b_A = with_halves(b_A, c_A, BASE << (i_l - 1), M)
-            c_A = start_product(s_y[i_l % 2], M)
+                    b_A = with_halves(b_A, b_more, BASE << (i_l - 1), M)
             if i_l == 0:
                 b_last = block_row(s_p, W - 1, L)
                 gl.store(p_end + (o_g * 0)[:, None] + o_k[None, :], b_last, mask=((o_g == 0) & (n > 0))[:, None])

@@ -46,6 +46,14 @@ def hopper_launch(kernel, tensors, x, H, *, C, scale, seqs, config):
     )  # fmt: skip
 
 
+def delta_launch(x, H, *, C, scale, seqs, config, **tensors):
+    """With queries and keys to normalise (eps) or a gate to compute (A_log, dt_bias) before that."""
+    from ..kernels.kda_prescan_sm90 import kda_prescan_sm90_kernel
+
+    tensors = dict.fromkeys(("A_log", "dt_bias", "eps", "qn", "kn", "g")) | tensors
+    return [hopper_launch(kda_prescan_sm90_kernel, tensors, x, H, C=C, scale=scale, seqs=seqs, config=config)]
+
+
 def sums_launch(x, y, *, C, seqs):
     """The sums alone, as their own stage makes them."""
     [config] = chunk_local_cumsum_k.configs({"C": C}, "")

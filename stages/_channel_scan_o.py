@@ -68,7 +68,12 @@ def hopper_scan_limits(axes, device):
         return f"K = {axes['K']}: on {device} 64 or 128"
     if axes["V"] % 64:
         return f"V = {axes['V']}: on {device} a multiple of 64"
-    return channel_scan_o_limits(axes, device)
+    return state_limits(axes, device)
+
+
+def hopper_delta_scan_limits(axes, device):
+    """The same under the delta rule, which makes a step longer than few programs make up for."""
+    return hopper_scan_limits(axes, device) or channel_scan_o_limits(axes, device)
 
 
 def hopper_scan_configs(axes, device):
@@ -76,8 +81,8 @@ def hopper_scan_configs(axes, device):
 
 
 def hopper_delta_scan_configs(axes, device):
-    """More is read of a chunk: 128 columns at once where 64 would be more programs than there are multiprocessors, by one
-    sequence's alone, so that its bits do not depend on the batch."""
+    """128 columns at once where 64 would be more programs than there are multiprocessors, by one sequence's alone, so
+    that its bits do not depend on the batch."""
     narrow = hopper_scan_configs(axes, device)
     wide = [{"BV": 128, "num_warps": 8, "num_stages": 1}] if axes["V"] % 128 == 0 else []
     return wide + narrow if axes["HV"] * ceil_div(axes["V"], 64) > PROGRAMS else narrow + wide

@@ -1,5 +1,5 @@
-"""Scan over chunks under the delta rule and a decay per channel that resolves a chunk's dependences itself, and emits the
-output: recompute_w_u_k, chunk_delta_h_k and chunk_o_k in one kernel.
+"""Scan over chunks under the delta rule and a decay per channel that resolves a chunk's dependences itself and emits
+the output: recompute_w_u_k, chunk_delta_h_k and chunk_o_k in one kernel.
 
     v_new = Ai beta (v - kb S)                    the chunk's values, corrected by the entering state S
     o     = qg S + A v_new
@@ -15,8 +15,8 @@ from ._channel_scan_o import (
     channel_scan_o_configs,
     channel_scan_o_limits,
     hopper_delta_scan_configs,
+    hopper_delta_scan_limits,
     hopper_scan_launch,
-    hopper_scan_limits,
 )
 from ._contract import F32, Contract, Launcher, Port
 
@@ -78,6 +78,6 @@ def apart_limits(axes, device):
 
 SCRATCH = {"w": Port("B T HV K"), "u": Port("B T HV V")}
 LAUNCHERS = [
-    Launcher("triton", launch, hopper_delta_scan_configs, hopper_scan_limits, not_in=NOT_IN, always=("o",)),
+    Launcher("triton", launch, hopper_delta_scan_configs, hopper_delta_scan_limits, not_in=NOT_IN, always=("o",)),
     Launcher("triton", launch_apart, channel_scan_o_configs, apart_limits, SCRATCH, always=("o",)),
 ]

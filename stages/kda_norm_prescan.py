@@ -1,5 +1,5 @@
-"""kda_prescan on queries and keys that it normalises itself: both l2norms, the chunk sums, the scores and the Gram matrix
-in one kernel.
+"""kda_prescan on queries and keys that it normalises itself: both l2norms, the chunk sums, the scores and the Gram
+matrix in one kernel.
 
     qn = q / sqrt(sum over K of q^2 + eps)    kn = k / sqrt(sum over K of k^2 + eps)
 
@@ -8,7 +8,7 @@ backward pass does. Elsewhere than on Hopper the kernels run one after the other
 """
 
 from . import kda_prescan, l2norm
-from ._channel_prescan import NOT_IN, apart_limits, hopper_configs, hopper_launch, hopper_limits
+from ._channel_prescan import NOT_IN, apart_limits, delta_launch, hopper_configs, hopper_limits
 from ._contract import F32, Contract, Launcher, Port
 
 CONTRACT = Contract(
@@ -56,16 +56,10 @@ def reference(q, k, beta, x, *, C, scale, eps):
 
 
 def launch(q, k, beta, x, qn, kn, y, A_qk, A_kk, qg, kb, kg, b_end, *, C, scale, eps, seqs, config):
-    from ..kernels.kda_prescan_sm90 import kda_prescan_sm90_kernel
-
-    tensors = dict(
-        q=q, k=k, beta=beta, qn=qn, kn=kn, y=y, A_qk=A_qk, A_kk=A_kk, qg=qg, kb=kb, kg=kg, b_end=b_end, eps=eps
+    return delta_launch(
+        x, q.shape[2], q=q, k=k, beta=beta, qn=qn, kn=kn, eps=eps, y=y, A_qk=A_qk, A_kk=A_kk, qg=qg, kb=kb, kg=kg,
+        b_end=b_end, C=C, scale=scale, seqs=seqs, config=config,
     )  # fmt: skip
-    return [
-        hopper_launch(
-            kda_prescan_sm90_kernel, tensors, x, q.shape[2], C=C, scale=scale, seqs=seqs, config=config
-        )
-    ]  # fmt: skip
 
 
 def launch_apart(q, k, beta, x, qn, kn, y, A_qk, A_kk, qg, kb, kg, b_end, *, C, scale, eps, seqs, config):

@@ -1,5 +1,5 @@
-"""What the delta rule's scan under a decay per channel needs of a chunk, from its log decays: their sums, all scores and
-the Gram matrix in one kernel.
+"""What the delta rule's scan under a decay per channel needs of a chunk, from its log decays: their sums, all scores
+and the Gram matrix in one kernel.
 
 chunk_local_cumsum_k and kda_intra at once:
 
@@ -13,7 +13,7 @@ run one after the other.
 """
 
 from . import chunk_local_cumsum_k, kda_intra
-from ._channel_prescan import NOT_IN, apart_limits, hopper_configs, hopper_launch, hopper_limits, sums_launch
+from ._channel_prescan import NOT_IN, apart_limits, delta_launch, hopper_configs, hopper_limits, sums_launch
 from ._contract import F32, Contract, Launcher, Port
 
 CONTRACT = Contract(
@@ -55,16 +55,10 @@ def reference(q, k, beta, x, *, C, scale):
 
 
 def launch(q, k, beta, x, y, A_qk, A_kk, qg, kb, kg, b_end, *, C, scale, seqs, config):
-    from ..kernels.kda_prescan_sm90 import kda_prescan_sm90_kernel
-
-    tensors = dict(
-        q=q, k=k, beta=beta, qn=None, kn=None, y=y, A_qk=A_qk, A_kk=A_kk, qg=qg, kb=kb, kg=kg, b_end=b_end, eps=None
+    return delta_launch(
+        x, q.shape[2], q=q, k=k, beta=beta, y=y, A_qk=A_qk, A_kk=A_kk, qg=qg, kb=kb, kg=kg, b_end=b_end,
+        C=C, scale=scale, seqs=seqs, config=config,
     )  # fmt: skip
-    return [
-        hopper_launch(
-            kda_prescan_sm90_kernel, tensors, x, q.shape[2], C=C, scale=scale, seqs=seqs, config=config
-        )
-    ]  # fmt: skip
 
 
 def launch_apart(q, k, beta, x, y, A_qk, A_kk, qg, kb, kg, b_end, *, C, scale, seqs, config):

@@ -87,7 +87,7 @@ def test_gradients(name, fuse):
 @pytest.mark.parametrize("name", "gated_delta delta_rule qwen3_next_gdn simple_gla retention gla kda".split())
 def test_fused_in_float32(name, workload):
     """What auto leaves alone, and a name asks for."""
-    fuse = "delta_prescan,chunk_delta_o,chunk_h_o,gla_prescan,kda_prescan,chunk_h_o_k,chunk_delta_wy_o_k"
+    fuse = "delta_prescan,chunk_delta_o,chunk_h_o,chunk_h_o_k,chunk_delta_o_k"
     kernel = op(name, backend="triton", fuse=fuse)
     with room(op_bytes(kernel.whole, sizes_for(kernel, **WORKLOADS[workload]), torch.float32)):
         check(kernel, inputs(kernel, device="cuda", **WORKLOADS[workload]))

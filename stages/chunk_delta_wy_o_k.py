@@ -1,5 +1,6 @@
-"""Scan over chunks under the delta rule and a decay per channel that resolves a chunk's dependences itself and emits
-the output: recompute_w_u_k, chunk_delta_h_k and chunk_o_k in one kernel.
+"""Scan under the delta rule and a decay per channel that resolves each chunk's dependences and emits the output.
+
+recompute_w_u_k, chunk_delta_h_k and chunk_o_k at once:
 
     v_new = Ai beta (v - kb S)                    the chunk's values, corrected by the entering state S
     o     = qg S + A v_new

@@ -1,4 +1,4 @@
-"""What the scan under a decay per channel needs of a chunk, from its log decays: sums and scores in one kernel.
+"""What the scan under a decay per channel needs of a chunk, from its log decays, in one kernel.
 
 chunk_local_cumsum_k and gla_intra at once:
 

@@ -1,5 +1,4 @@
-"""kda_norm_prescan on a gate that it computes itself: all of Kimi Delta Attention's chunks before the inverse, in one
-kernel.
+"""kda_norm_prescan on a gate that it computes itself: Kimi Delta Attention up to the inverse, in one kernel.
 
     g = -exp(A_log) softplus(a + dt_bias)
 

@@ -1,5 +1,4 @@
-"""kda_prescan on queries and keys that it normalises itself: both l2norms, the chunk sums, the scores and the Gram
-matrix in one kernel.
+"""kda_prescan on queries and keys that it normalises itself, in one kernel.
 
     qn = q / sqrt(sum over K of q^2 + eps)    kn = k / sqrt(sum over K of k^2 + eps)
 

@@ -1,5 +1,4 @@
-"""What the delta rule's scan under a decay per channel needs of a chunk, from its log decays: their sums, all scores
-and the Gram matrix in one kernel.
+"""What the delta rule under a decay per channel needs of a chunk, from its log decays, in one kernel.
 
 chunk_local_cumsum_k and kda_intra at once:
 

@@ -11,7 +11,6 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 
 from ._prescan_sm90 import (
     BASE,
-    LOG2_E,
     block_row,
     copy_chunk,
     from_lane,
@@ -31,7 +30,6 @@ from ._prescan_sm90 import (
 from .gla_intra_sm90 import stacked
 
 TO_BF16 = gl.constexpr("cvt.rn.bf16x2.f32 $0, $2, $1;")
-LOG2_LOG2_E = gl.constexpr(0.5287663729448977)
 TO_FP16 = gl.constexpr("cvt.rn.f16x2.f32 $0, $2, $1;")
 
 
@@ -95,45 +93,6 @@ def store_in_blocks(A_qk, A_kk, beta, parts, scale, HV, n, C: gl.constexpr):
         b_beta = gl.load(beta + o_j * HV, mask=o_j < n, other=0.0).to(gl.float32)
         b_kk = gl.where(o_j <= o_i, 0.0, b_beta * sums[e])
         gl.store(A_kk + (o_j * (HV * C) + o_i), b_kk, mask=o_j < n)
-
-
-@gluon.jit
-def load_gate(A_log, dt_bias, i_hv, o_k, K: gl.constexpr):
-    """A head's logarithm to base 2 of the slope, and its channels' biases."""
-    return gl.load(A_log + i_hv) * LOG2_E, gl.load(dt_bias + i_hv * K + o_k)[None, :]
-
-
-@gluon.jit
-def gate_of(b_a, b_slope, b_bias):
-    """slope softplus(x) log2 e, x = a + bias, to float32's last digits: log1p(e) / e, e = exp(-|x|), is a polynomial,
-    and slope e one exponential, since a slope that is out of range may meet an e that is 0."""
-    found = ()
-    b_linear = gl.exp2(gl.minimum(b_slope, 127.0)) * LOG2_E
-    for r in gl.static_range(BASE):
-        b_x = b_a[r].to(gl.float32) + b_bias
-        b_m = gl.abs(b_x) * -LOG2_E
-        e = gl.exp2(b_m)
-        b_p = gl.fma(e, 0.005105825797115468, -0.028991956381178276)
-        b_p = gl.fma(e, b_p, 0.07738073836678133)
-        b_p = gl.fma(e, b_p, -0.1359060023456741)
-        b_p = gl.fma(e, b_p, 0.19071309583024815)
-        b_p = gl.fma(e, b_p, -0.24833945456759307)
-        b_p = gl.fma(e, b_p, 0.3331793432197321)
-        b_p = gl.fma(e, b_p, -0.49999435690452204)
-        b_p = gl.fma(e, b_p, 0.9999999651599141)
-        b_e = gl.exp2(b_m + (b_slope + LOG2_LOG2_E))
-        found = found + (gl.fma(b_e, b_p, gl.where(b_x > 0, b_x, 0.0) * b_linear),)
-    return found
-
-
-@gluon.jit
-def steps_of_gate(b_g, o_g, n):
-    """max(-g, -126) of the n rows of the chunk, else 0."""
-    steps = ()
-    for r in gl.static_range(BASE):
-        b_d = gl.where(b_g[r] > 126.0, -126.0, -b_g[r])
-        steps = steps + (gl.where((o_g + r < n)[:, None], b_d, 0.0),)
-    return steps
 
 
 @gluon.jit
@@ -226,13 +185,12 @@ def store_scores(A_qk, A_kk, beta, b_A, scale, HV, n, M: gl.constexpr):
 
 @gluon.jit(do_not_specialize=["scale", "eps", "T", "NT", "H", "HV", "COUNT"])
 def kda_prescan_sm90_kernel(
-    q, k, beta, x, A_log, dt_bias, qn, kn, g, y, A_qk, A_kk, qg, kb, kg, b_end, scale, eps, cu_seqlens, chunk_table,
-    T, NT, H, HV, COUNT, K: gl.constexpr, C: gl.constexpr,
+    q, k, beta, x, qn, kn, y, A_qk, A_kk, qg, kb, kg, b_end, scale, eps, cu_seqlens, chunk_table, T, NT, H, HV, COUNT,
+    K: gl.constexpr, C: gl.constexpr,
 ):  # fmt: skip
     """y the chunk sums of max(x log2 e, -126), A_qk[i, j] = scale sum over K of q_i k_j 2^(y_i - y_j) for j <= i,
     A_kk[i, j] = beta_i sum of k_i k_j 2^(y_i - y_j) for j < i, else 0, of every chunk and value head, COUNT of them.
-    With A_log and dt_bias x is the gate before kda_gate, whose outcome is stored in g where that is given; with eps the
-    rows of q and k are normalised first, and stored in qn and kn where these are given.
+    With eps the rows of q and k are normalised first, and stored in qn and kn where these are given.
     """
     W: gl.constexpr = C // BASE
     L: gl.constexpr = gl.BlockedLayout([1, K // 32], [1, 32], [W, 1], [1, 0])
@@ -245,7 +203,7 @@ def kda_prescan_sm90_kernel(
     offsets = offsets_of(o_g, o_k, HV * K)
     s_q = gl.allocate_shared_memory(IO, [C, K], R)
     s_k = gl.allocate_shared_memory(IO, [C, K], R)
-    s_x = gl.allocate_shared_memory(x.dtype.element_ty, [C, K], R)
+    s_x = gl.allocate_shared_memory(gl.float32, [C, K], R)
     s_t = gl.allocate_shared_memory(gl.float32, [W, K], R)
     s_p = gl.allocate_shared_memory(gl.float32, [W, K], R)
     # two tiles by turns: what one product reads is overwritten only after all warps have come to the next
@@ -257,8 +215,6 @@ def kda_prescan_sm90_kernel(
     step = gl.num_programs(0)
     i_hv, i_slot, t, n = place(first, cu_seqlens, chunk_table, T, NT, HV, C)
     copy_chunk(s_q, s_k, s_x, q, k, x, i_hv, t, n, H, HV)
-    if A_log is not None:
-        b_slope, b_bias = load_gate(A_log, dt_bias, i_hv, o_k, K)
     for i in range(first, COUNT, step):
         row = t * HV + i_hv
         p_end = b_end + (i_slot * HV + i_hv) * K
@@ -266,17 +222,7 @@ def kda_prescan_sm90_kernel(
         i_next = gl.minimum(i + step, COUNT - 1)
         next_hv, i_slot, next_t, next_n = place(i_next, cu_seqlens, chunk_table, T, NT, HV, C)
         async_copy.wait_group(0)
-        if A_log is None:
-            steps = steps_of(rows_of(s_x, L))
-        else:
-            b_g = gate_of(rows_of(s_x, L), b_slope, b_bias)
-            steps = steps_of_gate(b_g, o_g, n)
-            b_slope, b_bias = load_gate(A_log, dt_bias, next_hv, o_k, K)
-            if g is not None:
-                rows = ()
-                for r in gl.static_range(BASE):
-                    rows = rows + (gl.where(b_g[r] > 1.6e38, -1.6e38, -b_g[r]) * (1.0 / LOG2_E),)
-                store_rows(g + row * K, rows, offsets, o_g, n)
+        steps = steps_of(rows_of(s_x, L))
         b_q = rows_of(s_q, L)
         b_k = rows_of(s_k, L)
         if eps is not None:

@@ -47,10 +47,10 @@ def hopper_launch(kernel, tensors, x, H, *, C, scale, seqs, config):
 
 
 def delta_launch(x, H, *, C, scale, seqs, config, **tensors):
-    """With queries and keys to normalise (eps) or a gate to compute (A_log, dt_bias) before that."""
+    """With eps on queries and keys that it normalises before that."""
     from ..kernels.kda_prescan_sm90 import kda_prescan_sm90_kernel
 
-    tensors = dict.fromkeys(("A_log", "dt_bias", "eps", "qn", "kn", "g")) | tensors
+    tensors = dict.fromkeys(("eps", "qn", "kn")) | tensors
     return [hopper_launch(kda_prescan_sm90_kernel, tensors, x, H, C=C, scale=scale, seqs=seqs, config=config)]
 
 

@@ -47,8 +47,7 @@ BY_SCANS = {
 CHANNELS = [
     ("gla", "gla_prescan", "cumsum, intra", "chunk_h_o_k", "scan, out"),
     ("kda_core", "kda_prescan", "cumsum, intra", "chunk_delta_wy_o_k", "wy, scan, out"),
-    ("kda_bounded", "kda_norm_prescan", "qnorm, knorm, cumsum, intra", "chunk_delta_wy_o_k", "wy, scan, out"),
-    ("kda", "kda_gate_prescan", "qnorm, knorm, gate, cumsum, intra", "chunk_delta_wy_o_k", "wy, scan, out"),
+    ("kda", "kda_norm_prescan", "qnorm, knorm, cumsum, intra", "chunk_delta_wy_o_k", "wy, scan, out"),
 ]
 """Pipeline under a decay per channel, what stands for its sums and scores, and for its scan and output, in place of
 what."""

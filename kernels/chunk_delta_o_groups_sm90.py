@@ -12,6 +12,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from ._pieces import piece_chunks, piece_start
 from .chunk_delta_o_sm90 import LOG2_E
 
 SLOTS = gl.constexpr(3)
@@ -154,12 +155,12 @@ def bring(
 
 @gluon.jit
 def carry(
-    s_k, s_v, s_Ai, s_S, s_u, s_r, filled, emptied, S_filled, u_filled, read, initial_state, final_state, NT,
-    K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, IO: gl.constexpr,
+    s_k, s_v, s_Ai, s_S, s_u, s_r, filled, emptied, S_filled, u_filled, read, initial_state, entered, final_state,
+    first, chained, last, NT, K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, IO: gl.constexpr,
 ):  # fmt: skip
     """The state from chunk to chunk. Where it enters a chunk it goes to s_S, under the delta rule the chunk's values to
     s_u, both in turns. State and values are held transposed: what comes out of one product is in the registers, as
-    the next one's left operand."""
+    the next one's left operand. Of a piece, first, chained and last say which states are its own."""
     M_ck: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, K, 16])
     M_vc: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, C, 16])
     by_k: gl.constexpr = gl.DotOperandLayout(0, M_vc, 2)
@@ -168,7 +169,11 @@ def carry(
     o_v = gl.arange(0, BV, gl.SliceLayout(1, M_ck))
     o_k = gl.arange(0, K, gl.SliceLayout(0, M_ck))
     b_s = gl.zeros([BV, K], gl.float32, M_ck)
-    if initial_state is not None:
+    if entered is not None:
+        b_s = gl.load((entered + o_k * V)[None, :] + o_v[:, None], mask=chained, other=0.0)
+        if initial_state is not None:
+            b_s += gl.load((initial_state + o_k * V)[None, :] + o_v[:, None], mask=first, other=0.0)
+    elif initial_state is not None:
         b_s = gl.load((initial_state + o_k * V)[None, :] + o_v[:, None])
     zeros = gl.zeros([BV, C], gl.float32, M_vc)
     inverse = s_Ai
@@ -216,15 +221,16 @@ def carry(
         fence_async_shared()
         b_s = warpgroup_mma_wait(0, [state])
     if final_state is not None:
-        gl.store((final_state + o_k * V)[None, :] + o_v[:, None], b_s)
+        gl.store((final_state + o_k * V)[None, :] + o_v[:, None], b_s, mask=last)
 
 
 @gluon.jit
 def emit(
-    s_q, s_k, s_v, s_S, s_u, s_o, s_r, filled, emptied, S_filled, u_filled, read, o, scale, length, NT, HV,
+    s_q, s_k, s_v, s_S, s_u, s_o, s_r, filled, emptied, S_filled, u_filled, read, o, scale, before_it, length, NT, HV,
     V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, IO: gl.constexpr,
 ):  # fmt: skip
-    """The rows of the output. Scores do not depend on the state: they are made a chunk ahead."""
+    """The rows of the output, but for the chunks that come before the piece. Scores do not depend on the state: they
+    are made a chunk ahead."""
     M_cc: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, C, 16])
     M_cv: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, BV, 16])
     by_c: gl.constexpr = gl.DotOperandLayout(0, M_cv, 2)
@@ -271,7 +277,7 @@ def emit(
         barrier()
         mbarrier.arrive(read.index(turn), count=1)
         mbarrier.arrive(emptied.index(before), count=1)
-        gl.store(o + o_o, s_o.load(L), mask=(o_r < length - i_t * C)[:, None])
+        gl.store(o + o_o, s_o.load(L), mask=((o_r < length - i_t * C) & (i_t >= before_it))[:, None])
         b_p = gl.convert_layout((warpgroup_mma_wait(0, [p]) * b_E).to(IO), by_c)
         o += C * HV * V
 
@@ -285,16 +291,17 @@ def barriers(N: gl.constexpr, count: gl.constexpr):
     return found
 
 
-@gluon.jit(do_not_specialize=["scale", "T", "H", "HV"])
+@gluon.jit(do_not_specialize=["scale", "T", "H", "HV", "pieces"])
 def chunk_delta_o_groups_sm90_kernel(
-    q, k, v, beta, Ai, g, g_gamma, initial_state, o, final_state, scale, cu_seqlens, T, H, HV,
+    q, k, v, beta, Ai, g, g_gamma, initial_state, starts, entered, o, final_state, scale, cu_seqlens, T, H, HV, pieces,
     K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr,
 ):  # fmt: skip
     """v_new = Ai beta (v - 2^g k S), v itself without Ai; o = scale (2^g q S + (E * q k^T) v_new);
     S <- 2^g_C S + (ga k)^T v_new.
 
-    One program owns BV value columns of one sequence's head. What rows past a sequence's end give is never stored, and
-    enters the state with the factor 0.
+    One program owns BV value columns of one sequence's head, or with ``entered`` of one of its pieces: from the chunk
+    in starts, or from the piece's first one and the state in entered. What rows past a sequence's end give is never
+    stored, and enters the state with the factor 0.
     """
     L: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     L_r: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
@@ -306,12 +313,29 @@ def chunk_delta_o_groups_sm90_kernel(
     i_h = pid // NV % HV
     i_n = pid // NV // HV
     if cu_seqlens is None:
+        if entered is not None:
+            i_n = i_n // pieces
         bos = i_n.to(gl.int64) * T
         length = T
     else:
         bos = gl.load(cu_seqlens + i_n).to(gl.int64)
         length = (gl.load(cu_seqlens + i_n + 1).to(gl.int64) - bos).to(gl.int32)
     NT = (length + C - 1) // C
+    first = True
+    chained = False
+    last = True
+    before_it = 0
+    if entered is not None:
+        i_p = pid // NV // HV % pieces
+        start = piece_start(starts, i_n, i_p, i_h, pieces, HV, NT)
+        scanned, end, before_it = piece_chunks(start, i_p, pieces, NT)
+        first = start == 0
+        chained = start < 0
+        last = i_p == pieces - 1
+        NT = end - scanned
+        bos += scanned * C
+        length = gl.minimum(length - scanned * C, NT * C)
+        entered += ((i_n.to(gl.int64) * pieces + i_p) * HV + i_h) * (K * V) + i_v
     row = bos * HV + i_h
     row_k = bos * H + i_h // (HV // H)
     slope = 0.0
@@ -350,9 +374,9 @@ def chunk_delta_o_groups_sm90_kernel(
     gl.warp_specialize(
         [
             (carry, (s_k, s_v, s_Ai, s_S, s_u, s_r, filled, emptied, S_filled, u_filled, read, initial_state,
-                     final_state, NT, K, V, C, BV, IO)),
+                     entered, final_state, first, chained, last, NT, K, V, C, BV, IO)),
             (emit, (s_q, s_k, s_v, s_S, s_u, s_o, s_r, filled, emptied, S_filled, u_filled, read, o + row * V + i_v,
-                    scale, length, NT, HV, V, C, BV, IO)),
+                    scale, before_it, length, NT, HV, V, C, BV, IO)),
             (bring, (s_q, s_k, s_v, s_Ai, s_r, filled, emptied, q, k, v + i_v, Ai, beta, g, slope, row, row_k, length,
                      NT, H, HV, K, V, C, BV)),
         ],

@@ -6,6 +6,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
 
+from ._pieces import piece_chunks, piece_start
 from .chunk_delta_o_sm90 import copy_rows, load_rates
 from .chunk_delta_states_sm90 import store_tile
 
@@ -49,17 +50,20 @@ def pair_decay_transposed(s_gj, s_gi, M: gl.constexpr):
     return gl.exp2(gl.where(o_i[None, :] >= o_j[:, None], b_gi[None, :] - b_gj[:, None], float("-inf")))
 
 
-@gluon.jit(do_not_specialize=["scale", "T", "NT", "H", "HV"])
+@gluon.jit(do_not_specialize=["scale", "T", "NT", "H", "HV", "pieces"])
 def chunk_delta_reverse_sm90_kernel(
-    q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, scale, cu_seqlens, chunk_offsets, T, NT, H, HV,
+    q, k, beta, Ai, g, d_o, d_final_state, starts, passed, entered, d_x, d_s, d_initial_state, scale, cu_seqlens,
+    chunk_offsets, T, NT, H, HV, pieces,
     K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, STAGES: gl.constexpr, W: gl.constexpr,
 ):  # fmt: skip
     """d_s = dS leaving each chunk; d_x = Ai^T (scale P^T d_o + (ga k) dS), P = E * q k^T;
     dS <- 2^g_C dS + scale (gam q)^T d_o - (beta gam k)^T d_x.
 
-    One program of W warps owns BV value columns of one sequence's head; STAGES chunks are in shared memory. dS and what
-    has V columns is held transposed: what comes out of one product is in the registers, as the next one's left operand.
-    Rows past a sequence's end repeat its last one; their factors are 0.
+    One program of W warps owns BV value columns of one sequence's head, or of one of its pieces: with ``entered`` from
+    the chunk before that in starts, or from the piece's last one and the state in entered; with ``passed`` the dS that
+    leaves the piece is all that is wanted, where the piece before has no start, and none enters. STAGES chunks are in
+    shared memory. dS and what has V columns is held transposed: what comes out of one product is in the registers, as
+    the next one's left operand. Rows past a sequence's end repeat its last one; their factors are 0.
     """
     M_ck: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [W, 1], [16, K, 16])
     M_vc: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [W, 1], [16, C, 16])
@@ -78,6 +82,8 @@ def chunk_delta_reverse_sm90_kernel(
     i_h = pid // NV % HV
     i_n = pid // NV // HV
     if cu_seqlens is None:
+        if (entered is not None) or (passed is not None):
+            i_n = i_n // pieces
         bos = i_n.to(gl.int64) * T
         length = T
         i_slot = i_n.to(gl.int64) * NT
@@ -86,6 +92,21 @@ def chunk_delta_reverse_sm90_kernel(
         length = (gl.load(cu_seqlens + i_n + 1).to(gl.int64) - bos).to(gl.int32)
         i_slot = gl.load(chunk_offsets + i_n).to(gl.int64)
     n_t = (length + C - 1) // C
+    if (entered is not None) or (passed is not None):
+        i_p = pid // NV // HV % pieces
+        start = piece_start(starts, i_n, i_p, i_h, pieces, HV, n_t, True)
+        if passed is not None:
+            if i_p == 0:
+                return
+            if piece_start(starts, i_n, i_p - 1, i_h, pieces, HV, n_t, True) >= 0:
+                return
+        last = start == n_t
+        begin, end, before_it = piece_chunks(start, i_p, pieces, n_t, True)
+        n_t = end - begin
+        bos += begin * C
+        i_slot += begin
+        length = gl.minimum(length - begin * C, n_t * C)
+        place = ((i_n.to(gl.int64) * pieces + i_p) * HV + i_h) * (K * V) + i_v
 
     s_q = gl.allocate_shared_memory(IO, [STAGES, C, K], S)
     s_k = gl.allocate_shared_memory(IO, [STAGES, C, K], S)
@@ -99,12 +120,17 @@ def chunk_delta_reverse_sm90_kernel(
     s_left = gl.allocate_shared_memory(gl.float32, [C], R)
     s_r = (s_gj, s_gi, s_read, s_held, s_left)
 
-    o_sv = i_v + gl.arange(0, BV, gl.SliceLayout(1, M_ck))
-    o_sk = gl.arange(0, K, gl.SliceLayout(0, M_ck))
-    p_s = (i_n.to(gl.int64) * HV + i_h) * (K * V) + o_sk[None, :] * V + o_sv[:, None]
+    o_sv = gl.arange(0, BV, gl.SliceLayout(1, M_ck))[:, None]
+    o_sk = gl.arange(0, K, gl.SliceLayout(0, M_ck))[None, :] * V
+    p_s = (i_n.to(gl.int64) * HV + i_h) * (K * V) + i_v
     b_ds = gl.zeros([BV, K], gl.float32, M_ck)
+    if entered is not None:
+        b_ds = gl.load((entered + place + o_sk) + o_sv, mask=start < 0, other=0.0)
     if d_final_state is not None:
-        b_ds = gl.load(d_final_state + p_s)
+        if (entered is not None) or (passed is not None):
+            b_ds += gl.load((d_final_state + p_s + o_sk) + o_sv, mask=last, other=0.0)
+        else:
+            b_ds = gl.load((d_final_state + p_s + o_sk) + o_sv)
     d_o += i_v
     b_gl = 0.0
     # rows of the chunk at work: the last one first
@@ -142,11 +168,17 @@ def chunk_delta_reverse_sm90_kernel(
         # waits for nothing; without it ptxas waits for p before the next product, whose left operand is in registers
         p = warpgroup_mma_wait(1, [p])
         after = warpgroup_mma(b_ds16k, c_k.permute((1, 0)), zeros, use_acc=False, is_async=True)
+        own_chunk = True
+        n_own = n
+        if entered is not None:
+            own_chunk = i >= before_it
+            n_own = gl.where(own_chunk, n, 0)
         if d_s is not None:
             # the queries that are copied ahead find their place free until then
             c_ds = s_q.index(slot_ahead)._reinterpret(IO, [K, BV], S)
             c_ds.permute((1, 0)).store(b_ds16)
-            store_tile(d_s + row_s * (K * V) + i_v, V, c_ds, None, W)
+            if own_chunk:
+                store_tile(d_s + row_s * (K * V) + i_v, V, c_ds, None, W)
         b_E = pair_decay_transposed(s_gj, s_gi, M_cc)
         b_p = warpgroup_mma_wait(1, [p])
         s_p.store((b_p * b_E).to(IO))
@@ -169,13 +201,19 @@ def chunk_delta_reverse_sm90_kernel(
         b_dx = warpgroup_mma_wait(1, [dx])
         b_dx16 = gl.convert_layout((b_dx * b_held[None, :]).to(IO), by_c)
         state = warpgroup_mma(b_dx16, c_k, state, is_async=True)
-        # d_o has been read: its place takes d_x on its way to rows
-        c_do.permute((1, 0)).store(b_dx.to(IO))
-        store_tile(d_x + row * V + i_v, HV * V, c_do, n, W)
+        if d_x is not None:
+            # d_o has been read: its place takes d_x on its way to rows
+            c_do.permute((1, 0)).store(b_dx.to(IO))
+            store_tile(d_x + row * V + i_v, HV * V, c_do, n_own, W)
         store_rates(s_r, b_g, b_gl_next, b_beta, scale, n_next, C, L_r)
         b_ds = warpgroup_mma_wait(0, [state])
         row, row_k, row_s, b_gl = row - C * HV, row_k - C * H, row_s - HV, b_gl_next
 
     async_copy.wait_group(0)
-    if d_initial_state is not None:
-        gl.store(d_initial_state + p_s, b_ds)
+    if passed is not None:
+        gl.store((passed + place + o_sk) + o_sv, b_ds)
+    elif d_initial_state is not None:
+        first = True
+        if entered is not None:
+            first = i_p == 0
+        gl.store((d_initial_state + p_s + o_sk) + o_sv, b_ds, mask=first)

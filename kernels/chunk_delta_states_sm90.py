@@ -6,6 +6,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
 
+from ._pieces import piece_chunks, piece_start
 from .chunk_delta_o_sm90 import copy_rows, load_rates
 
 
@@ -44,14 +45,16 @@ def store_rates(s_r, b_g, b_gl, b_beta, n, C: gl.constexpr, L: gl.constexpr):
     s_r[2].store(gl.exp2(gl.where(gl.arange(0, C, L) < n, b_gl - b_g, float("-inf"))))
 
 
-@gluon.jit(do_not_specialize=["T", "NT", "H", "HV"])
+@gluon.jit(do_not_specialize=["T", "NT", "H", "HV", "pieces"])
 def chunk_delta_states_sm90_kernel(
-    k, v, beta, Ai, g, initial_state, h, v_new, final_state, cu_seqlens, chunk_offsets, T, NT, H, HV,
+    k, v, beta, Ai, g, initial_state, starts, entered, h, v_new, final_state, cu_seqlens, chunk_offsets, T, NT, H, HV,
+    pieces,
     K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, STAGES: gl.constexpr, W: gl.constexpr,
 ):  # fmt: skip
     """h = the state entering each chunk, v_new = Ai beta (v - 2^g k S), S <- 2^g_C S + (ga k)^T v_new.
 
-    One program of W warps owns BV value columns of one sequence's head; STAGES chunks are in shared memory. State and
+    One program of W warps owns BV value columns of one sequence's head, or with ``entered`` of one of its pieces: from
+    the chunk in starts, or from its first one and the state in entered. STAGES chunks are in shared memory. State and
     values are held transposed: what comes out of one product is in the registers, as the next one's left operand. Rows
     past a sequence's end repeat its last one; what they give is never stored, and enters the state with the factor 0.
     """
@@ -71,6 +74,8 @@ def chunk_delta_states_sm90_kernel(
     i_h = pid // NV % HV
     i_n = pid // NV // HV
     if cu_seqlens is None:
+        if entered is not None:
+            i_n = i_n // pieces
         bos = i_n.to(gl.int64) * T
         length = T
         i_slot = i_n.to(gl.int64) * NT
@@ -79,6 +84,16 @@ def chunk_delta_states_sm90_kernel(
         length = (gl.load(cu_seqlens + i_n + 1).to(gl.int64) - bos).to(gl.int32)
         i_slot = gl.load(chunk_offsets + i_n).to(gl.int64)
     n_t = (length + C - 1) // C
+    last = True
+    if entered is not None:
+        i_p = pid // NV // HV % pieces
+        start = piece_start(starts, i_n, i_p, i_h, pieces, HV, n_t)
+        scanned, end, before_it = piece_chunks(start, i_p, pieces, n_t)
+        last = i_p == pieces - 1
+        n_t = end - scanned
+        bos += scanned * C
+        i_slot += scanned
+        length = gl.minimum(length - scanned * C, n_t * C)
     row = bos * HV + i_h
     row_k = bos * H + i_h // (HV // H)
     row_h = i_slot * HV + i_h
@@ -96,7 +111,12 @@ def chunk_delta_states_sm90_kernel(
     o_sk = gl.arange(0, K, gl.SliceLayout(0, M_ck))
     p_s = (i_n.to(gl.int64) * HV + i_h) * (K * V) + o_sk[None, :] * V + o_sv[:, None]
     b_s = gl.zeros([BV, K], gl.float32, M_ck)
-    if initial_state is not None:
+    if entered is not None:
+        p_e = ((i_n.to(gl.int64) * pieces + i_p) * HV + i_h) * (K * V)
+        b_s = gl.load((entered + p_e + o_sk[None, :] * V) + o_sv[:, None], mask=start < 0, other=0.0)
+        if initial_state is not None:
+            b_s += gl.load(initial_state + p_s, mask=start == 0, other=0.0)
+    elif initial_state is not None:
         b_s = gl.load(initial_state + p_s)
     v += i_v
     b_gl = 0.0
@@ -134,8 +154,14 @@ def chunk_delta_states_sm90_kernel(
         b_v = c_v.permute((1, 0)).load(M_vc).to(gl.float32) * s_beta.load(columns)[None, :]
         b_beta_gam = s_beta_gam.load(columns)
         b_left = s_left.load(columns)
+        own = True
+        n_own = n
+        if entered is not None:
+            own = i_t >= before_it
+            n_own = gl.where(own, n, 0)
         if h is not None:
-            store_tile(h + row_h * (K * V) + i_v, V, s_h, None, W)
+            if own:
+                store_tile(h + row_h * (K * V) + i_v, V, s_h, None, W)
         b_held = warpgroup_mma_wait(0, [held])
         b_x16 = gl.convert_layout((b_v - b_held * b_beta_gam[None, :]).to(IO), by_k)
         new = warpgroup_mma(b_x16, s_Ai.index(slot).permute((1, 0)), zeros, use_acc=False, is_async=True)
@@ -146,11 +172,11 @@ def chunk_delta_states_sm90_kernel(
         if v_new is not None:
             # the values have been read: their place takes the new ones on their way to rows
             c_v.permute((1, 0)).store(b_new.to(IO))
-            store_tile(v_new + row * V + i_v, HV * V, c_v, n, W)
+            store_tile(v_new + row * V + i_v, HV * V, c_v, n_own, W)
         store_rates(s_r, b_g, b_gl_next, b_beta, n_next, C, L_r)
         b_s = warpgroup_mma_wait(0, [state])
         row, row_k, row_h, b_gl = row + C * HV, row_k + C * H, row_h + HV, b_gl_next
 
     async_copy.wait_group(0)
     if final_state is not None:
-        gl.store(final_state + p_s, b_s)
+        gl.store(final_state + p_s, b_s, mask=last)

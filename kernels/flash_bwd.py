@@ -60,6 +60,49 @@ def query_words_kernel(first, end, lse, delta, words, tokens, Sq, HQ, BT: tl.con
     tl.store(words + p_w[:, :, None] * 4 + tl.arange(0, 4)[None, None, :], b_words, mask=m_r[:, :, None])
 
 
+@triton.jit(do_not_specialize=["Sq", "HQ"])
+def query_rows_kernel(lse, delta, words, Sq, HQ, BT: tl.constexpr, BH: tl.constexpr):
+    """words [B, HQ, 2, Sq] of BT tokens of one batch and BH heads: lse in powers of two, and delta."""
+    pid = tl.program_id(0).to(tl.int64)
+    NH, NT = (HQ + BH - 1) // BH, (Sq + BT - 1) // BT
+    i_b = pid // NH // NT
+    o_t = (pid // NH % NT).to(tl.int32) * BT + tl.arange(0, BT)
+    o_h = (pid % NH).to(tl.int32) * BH + tl.arange(0, BH)
+    m_r = (o_h < HQ)[:, None] & (o_t < Sq)[None, :]
+    p_r = i_b * Sq * HQ + o_t[None, :] * HQ + o_h[:, None]
+    b_lse = tl.load(lse + p_r, mask=m_r, other=0.0) * 1.4426950408889634
+    b_delta = tl.load(delta + p_r, mask=m_r, other=0.0)
+    p_w = (i_b * HQ + o_h)[:, None] * (2 * Sq) + o_t[None, :]
+    tl.store(words + p_w, b_lse, mask=m_r)
+    tl.store(words + p_w + Sq, b_delta, mask=m_r)
+
+
+@triton.jit(do_not_specialize=["Sq", "Sk", "steps"])
+def query_span_kernel(first, end, low, high, Sq, Sk, steps, BN: tl.constexpr):
+    """Of BN keys of one batch: the first query that sees each, and the end of those. first and end never fall: each is
+    a count of queries up to a value, found by halving, in as many steps as Sq has bits."""
+    pid = tl.program_id(0).to(tl.int64)
+    NN = (Sk + BN - 1) // BN
+    i_b = pid // NN
+    o_n = (pid % NN).to(tl.int32) * BN + tl.arange(0, BN)
+    b_low = tl.zeros([BN], dtype=tl.int32)
+    b_high, b_low_stop, b_high_stop = b_low, b_low + Sq, b_low + Sq
+    for _ in range(steps):
+        b_low, b_low_stop = halved(end + i_b * Sq, o_n, b_low, b_low_stop)
+        b_high, b_high_stop = halved(first + i_b * Sq, o_n, b_high, b_high_stop)
+    tl.store(low + i_b * Sk + o_n, b_low, mask=o_n < Sk)
+    tl.store(high + i_b * Sk + o_n, b_high, mask=o_n < Sk)
+
+
+@triton.jit
+def halved(x, o_n, b_low, b_stop):
+    """The half of low .. stop in which x first exceeds o_n."""
+    b_at = (b_low + b_stop) // 2
+    m_at = b_low < b_stop
+    b_past = tl.load(x + b_at, mask=m_at, other=0) <= o_n
+    return tl.where(m_at & b_past, b_at + 1, b_low), tl.where(m_at & ~b_past, b_at, b_stop)
+
+
 @triton.jit
 def words_of(words, m_m, BM: tl.constexpr, WHOLE: tl.constexpr):
     """(lse in powers of two, delta, first key, end of keys) of BM queries. A column of numbers that stands in a row is

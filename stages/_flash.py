@@ -26,10 +26,12 @@ def key_configs(axes, device):
     """Of the gradients of keys and values: BM queries by BN keys. With two stages a tile is asked for only when the one
     before has been multiplied."""
     if max(axes["D"], axes["DV"]) > 128:
-        return in_float32([(64, 64, 8, 1)])
-    if device == "sm_80":
-        return in_float32([(64, 64, 8, 2), (64, 128, 8, 1)])
-    return in_float32([(64, 128, 8, 3), (64, 128, 8, 2), (64, 64, 8, 2)])
+        found = [(64, 64, 8, 1)]
+    elif device == "sm_80":
+        found = [(64, 64, 8, 2), (64, 128, 8, 1)]
+    else:
+        found = [(64, 128, 8, 3), (64, 128, 8, 2), (64, 64, 8, 2)]
+    return with_hopper(in_float32(found), axes, device)
 
 
 def query_configs(axes, device):
@@ -45,6 +47,20 @@ def one_loop(axes, device):
     """Whether tiles at a border are a branch in the loop of all tiles. On sm_80 that takes more registers than there
     are, and for sm_100 Triton 3.7 does not compile it."""
     return int(device == "sm_90" and max(axes["D"], axes["DV"]) <= 128)
+
+
+def with_hopper(configs, axes, device):
+    """The same, after the first of them by the kernel that is written for Hopper, in 16 bits, where that takes the
+    widths."""
+    plain = [{**config, "gluon": 0} for config in configs]
+    takes = device == "sm_90" and axes["D"] == axes["DV"] == 128
+    return [{**plain[0], "gluon": 1, "gluon_F32": 0}, *plain] if takes else plain
+
+
+def by_hopper(config, d_o, q, k, slopes, softcap, dropped):
+    """Whether that kernel is asked for, and these inputs are what it is for."""
+    plain = d_o is not None and slopes is None and not softcap and not dropped
+    return plain and bool(by_dtype(config, "gluon", q.dtype)) and min(q.shape[1], k.shape[1]) > 0
 
 
 def in_float32(found, **shared):
@@ -96,6 +112,52 @@ def query_words(first, end, lse, delta, words):
         num_warps=4,
         num_stages=1,
     )
+
+
+def query_rows(lse, delta, words):
+    from ..kernels.flash_bwd import query_rows_kernel
+
+    (B, Sq, HQ), BH = lse.shape, min(64, padded(lse.shape[2]))
+    BT = 1024 // BH
+    return Launch(
+        query_rows_kernel,
+        grid=(B * ceil_div(Sq, BT) * ceil_div(HQ, BH),),
+        args=dict(lse=lse, delta=delta, words=words, Sq=Sq, HQ=HQ),
+        constexprs=dict(BT=BT, BH=BH),
+        num_warps=4,
+        num_stages=1,
+    )
+
+
+def query_span(first, end, low, high):
+    from ..kernels.flash_bwd import query_span_kernel
+
+    (B, Sq), Sk, BN = first.shape, low.shape[1], 128
+    return Launch(
+        query_span_kernel,
+        grid=(B * ceil_div(Sk, BN),),
+        args=dict(first=first, end=end, low=low, high=high, Sq=Sq, Sk=Sk, steps=Sq.bit_length()),
+        constexprs=dict(BN=BN),
+        num_warps=4,
+        num_stages=1,
+    )
+
+
+def by_keys_on_hopper(q, k, v, low, high, d_o, words, d_k, d_v, scale, config):
+    from ..kernels.flash_bwd_dkdv_sm90 import flash_bwd_dkdv_sm90_kernel
+
+    (B, Sk, H, D), (Sq, HQ), BN = k.shape, q.shape[1:3], config["BN"]
+    return Launch(
+        flash_bwd_dkdv_sm90_kernel,
+        grid=(B * H * ceil_div(Sk, BN),),
+        args=dict(
+            q=q, k=k, v=v, low=low, high=high, d_o=d_o, words=words, d_k=d_k, d_v=d_v, scale=scale, Sq=Sq, Sk=Sk, H=H,
+            HQ=HQ,
+        ),
+        constexprs=dict(D=D, BM=config["BM"], BN=BN, STAGES=config["num_stages"], W=config["num_warps"]),
+        num_warps=config["num_warps"],
+        num_stages=1,
+    )  # fmt: skip
 
 
 def by_keys(given, widths, d_k, d_v, config):

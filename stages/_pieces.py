@@ -8,7 +8,8 @@ side, chained into the state that enters each piece, and the scan is run again f
 
 Three times the work in NT / pieces steps each. The pieces of a sequence follow from T, HV, V and C alone, never from
 the batch, so that a sequence keeps its bits in any batch. Packed sequences are not cut, nor is float32: its products
-are no work for tensor cores, and a chain of them holds more than the registers do.
+are no work for tensor cores, and a chain of them holds more than the registers do. The fused scans for Hopper have
+pieces of their own (_piece_starts.py), most of which need but one pass.
 """
 
 from dataclasses import replace

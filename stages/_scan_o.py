@@ -77,4 +77,5 @@ def on_hopper(launch, groups):
     sizes = {name: launch.constexprs[name] for name in ("K", "V", "C", "BV")}
     if groups == 1:
         return replace(launch, kernel=chunk_delta_o_sm90_kernel, constexprs={**sizes, "W": launch.num_warps})
-    return replace(launch, kernel=chunk_delta_o_groups_sm90_kernel, constexprs=sizes)
+    args = {**launch.args, "starts": None, "entered": None, "pieces": 1}
+    return replace(launch, kernel=chunk_delta_o_groups_sm90_kernel, args=args, constexprs=sizes)

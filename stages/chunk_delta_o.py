@@ -5,12 +5,16 @@
     S    <- 2^(g_C) S + sum over j of 2^(g_C - g_j) k_j^T v_new_j
 
 Neither w, u, v_new nor the states go through memory. Without g nothing decays. arXiv:2412.06464.
+Long sequences of few heads are scanned in pieces (_piece_starts.py).
 """
 
 import torch
 
 from ._contract import F32, Contract, Launcher, Port
 from ._decay import pair_decay, per_value_head
+from ._piece_launches import entering, over_pieces
+from ._piece_starts import SCRATCH, in_pieces, unless_cut, where_cut
+from ._pieces import whole
 from ._scan_o import delta_o_limits, scan_o, scan_o_configs
 
 CONTRACT = Contract(
@@ -68,4 +72,20 @@ def launch(q, k, v, beta, Ai, g, initial_state, o, final_state, *, scale, C, seq
     return [scan_o(q, k, v, beta, Ai, g, None, initial_state, o, final_state, scale, C, seqs, config)]
 
 
-LAUNCHERS = [Launcher("triton", launch, scan_o_configs, delta_o_limits, always=("o",))]
+def pieces_launch(
+    q, k, v, beta, Ai, g, initial_state, o, final_state, starts, maps, passed, entered, *, scale, C, seqs, config
+):  # fmt: skip
+    [scan] = launch(q, k, v, beta, Ai, g, initial_state, o, final_state, scale=scale, C=C, seqs=seqs, config=config)
+    if whole(k, seqs):
+        return [scan]
+    before, starts = entering(k, v, beta, Ai, g, initial_state, starts, maps, passed, entered, C=C)
+    return [*before, over_pieces(scan, starts, entered)]
+
+
+LAUNCHERS = [
+    Launcher("triton", launch, scan_o_configs, unless_cut(delta_o_limits), always=("o",)),
+    Launcher(
+        "triton pieces", pieces_launch, in_pieces(scan_o_configs, groups=3), where_cut(delta_o_limits), SCRATCH,
+        always=("o",),
+    ),
+]  # fmt: skip

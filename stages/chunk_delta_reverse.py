@@ -6,14 +6,19 @@ With dS that cotangent, P = E * q k^T, E[i, j] = 2^(g_i - g_j) for j <= i, else 
     dS <- 2^(g_C) dS + scale (2^g q)^T d_o - (beta 2^g k)^T d_x
 
 dS starts as d_final_state, zeros when absent, and ends as d_initial_state. Without g nothing decays. arXiv:2412.06464.
+Long sequences of few heads are scanned in pieces (_piece_starts.py).
 """
+
+from dataclasses import replace
 
 import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
 from ._decay import pair_decay, per_value_head
 from ._hopper import hopper_first, on_hopper
-from ._pieces import one_piece_limits
+from ._piece_launches import entering_reverse, over_pieces
+from ._piece_starts import SCRATCH, in_pieces, unless_cut, where_cut
+from ._pieces import one_piece_limits, whole
 from ._scan import delta_scan_configs
 from ._tiles import by_dtype, precision
 
@@ -103,9 +108,29 @@ def launch(q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, *, 
     if by_dtype(config, "gluon", k.dtype):
         from ..kernels.chunk_delta_reverse_sm90 import chunk_delta_reverse_sm90_kernel
 
-        return [on_hopper(scan, chunk_delta_reverse_sm90_kernel)]
+        whole_ones = {**scan.args, "starts": None, "passed": None, "entered": None, "pieces": 1}
+        return [on_hopper(replace(scan, args=whole_ones), chunk_delta_reverse_sm90_kernel)]
     return [own, scan]
 
 
+def pieces_launch(
+    q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, starts, maps, passed, entered,
+    *, scale, C, seqs, config,
+):  # fmt: skip
+    given = dict(scale=scale, C=C, seqs=seqs, config=config)
+    launches = launch(q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, **given)
+    if whole(k, seqs):
+        return launches
+    [scan] = launches
+    before, starts = entering_reverse(scan, k, beta, Ai, g, d_o, starts, maps, passed, entered, C=C)
+    return [*before, over_pieces(scan, starts, entered)]
+
+
 configs = hopper_first(plain_configs, BV=64, num_warps=4, num_stages=2)
-LAUNCHERS = [Launcher("triton", launch, configs, one_piece_limits, always=("d_x",))]
+LAUNCHERS = [
+    Launcher("triton", launch, configs, unless_cut(one_piece_limits), always=("d_x",)),
+    Launcher(
+        "triton pieces", pieces_launch, in_pieces(configs, gluon=1), where_cut(one_piece_limits), SCRATCH,
+        always=("d_x",),
+    ),
+]  # fmt: skip

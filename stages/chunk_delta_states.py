@@ -5,14 +5,19 @@
     S    <- 2^(g_C) S + sum over j of 2^(g_C - g_j) k_j^T v_new_j
 
 Neither w nor u goes through memory. Without g nothing decays. arXiv:2412.06464.
+Long sequences of few heads are scanned in pieces (_piece_starts.py).
 """
+
+from dataclasses import replace
 
 import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
 from ._decay import per_value_head
 from ._hopper import hopper_first, on_hopper
-from ._pieces import one_piece_limits
+from ._piece_launches import entering, over_pieces
+from ._piece_starts import SCRATCH, in_pieces, unless_cut, where_cut
+from ._pieces import one_piece_limits, whole
 from ._scan import delta_scan_configs
 from ._tiles import by_dtype, precision
 
@@ -85,9 +90,23 @@ def launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, *, C, seqs, 
     if by_dtype(config, "gluon", k.dtype):
         from ..kernels.chunk_delta_states_sm90 import chunk_delta_states_sm90_kernel
 
-        return [on_hopper(scan, chunk_delta_states_sm90_kernel)]
+        whole_ones = {**scan.args, "starts": None, "entered": None, "pieces": 1}
+        return [on_hopper(replace(scan, args=whole_ones), chunk_delta_states_sm90_kernel)]
     return [scan]
 
 
+def pieces_launch(
+    k, v, beta, Ai, g, initial_state, h, v_new, final_state, starts, maps, passed, entered, *, C, seqs, config
+):  # fmt: skip
+    [scan] = launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, C=C, seqs=seqs, config=config)
+    if whole(k, seqs):
+        return [scan]
+    before, starts = entering(k, v, beta, Ai, g, initial_state, starts, maps, passed, entered, C=C)
+    return [*before, over_pieces(scan, starts, entered)]
+
+
 configs = hopper_first(delta_scan_configs, BV=64, num_warps=4, num_stages=2)
-LAUNCHERS = [Launcher("triton", launch, configs, one_piece_limits)]
+LAUNCHERS = [
+    Launcher("triton", launch, configs, unless_cut(one_piece_limits)),
+    Launcher("triton pieces", pieces_launch, in_pieces(configs, gluon=1), where_cut(one_piece_limits), SCRATCH),
+]

@@ -9,9 +9,19 @@ import torch
 
 from . import flash_fwd
 from ._attention import grouped
-from ._contract import F32, Contract, Launcher, Port
+from ._contract import F32, INT, Contract, Launcher, Port
 from ._dropout import dropout_args
-from ._flash import by_keys, flash_limits, key_configs, query_words, widths
+from ._flash import (
+    by_hopper,
+    by_keys,
+    by_keys_on_hopper,
+    flash_limits,
+    key_configs,
+    query_rows,
+    query_span,
+    query_words,
+    widths,
+)
 from .flash_bwd_preprocess import D_O
 
 GIVEN = {
@@ -28,7 +38,11 @@ CONTRACT = Contract(
     flops="4 * B * Sq * Sk * HQ * (D + DV)",
 )
 
-SCRATCH = {"words": Port("B HQ Sq 4", F32, doc="of each query lse in powers of two, first, delta, end")}
+SCRATCH = {
+    "words": Port("B HQ Sq 4", F32, doc="lse in powers of two, first, delta, end; or rows of lse, delta"),
+    "low": Port("B Sk", INT, doc="the first query that sees each key"),
+    "high": Port("B Sk", INT, doc="the end of those"),
+}
 
 
 def reference(
@@ -45,9 +59,12 @@ def reference(
 
 
 def launch(
-    d_o, q, k, v, first, end, own, slopes, sequence, start, lse, delta, d_k, d_v, words, *, scale, softcap, dropout,
-    seed, first_batch, seqs, config,
+    d_o, q, k, v, first, end, own, slopes, sequence, start, lse, delta, d_k, d_v, words, low, high, *, scale, softcap,
+    dropout, seed, first_batch, seqs, config,
 ):  # fmt: skip
+    if by_hopper(config, d_o, q, k, slopes, softcap, dropout):
+        weigh = by_keys_on_hopper(q, k, v, low, high, d_o, words, d_k, d_v, scale, config)
+        return [query_rows(lse, delta, words), query_span(first, end, low, high), weigh]
     shared = dict(
         q=q, k=k, v=v, first=first, end=end, own=own, slopes=slopes, sequence=sequence, start=start, d_o=d_o,
         words=words, scale=scale, softcap=float(softcap), **dropout_args(dropout, seed, first_batch),

@@ -155,3 +155,36 @@ def test_latent_decoding_on_hopper(tmp_path):
         assert (compiled["error"], compiled["spills"]) == ("", 0)
         if kernel == "latent_decode_sm90_kernel":
             assert grid == [64 * 2 * 32 // 8] and compiled["matrix"] == "wgmma" and compiled["shared"] <= 227 * 1024
+
+
+KEYS = """
+import json, torch
+from dataclasses import asdict
+from chunkwise.runner.compiling.compile_check import stages
+from chunkwise.runner.compiling.compile_kernel import compile_launch
+from chunkwise.runner.compiling import meta_launches
+
+sizes = dict(B=1, T=64, H=8, HV=1, K=64, V=64, C=64, Sq=4096, Sk=4096, HQ=32, D=128, DV=128)
+stage = stages()["flash_bwd_dkdv"]
+config = stage.launchers[0].configs(sizes, "sm_90")[0]
+meta_launches.optional = lambda name, contract, backward: name in ("own", "slopes", "sequence", "start")
+found = []
+for launch in meta_launches.meta_launches(
+    stage.contract, stage.launchers[0], False, sizes, torch.bfloat16, "bare", config
+):
+    found.append([launch.kernel.__name__, asdict(compile_launch(launch, 90))])
+print(json.dumps(found))
+"""
+
+
+def test_gradients_of_keys_on_hopper(tmp_path):
+    """Without what its own kernel does not take. Spills are outside of its loops."""
+    script = tmp_path / "keys.py"
+    script.write_text(KEYS)
+    done = subprocess.run([sys.executable, script], env=environment(), cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    found = dict(json.loads(done.stdout))
+    assert list(found) == ["query_rows_kernel", "query_span_kernel", "flash_bwd_dkdv_sm90_kernel"]
+    assert [compiled["error"] for compiled in found.values()] == [""] * 3
+    keys = found["flash_bwd_dkdv_sm90_kernel"]
+    assert keys["matrix"] == "wgmma" and keys["spills"] <= 80 and keys["shared"] <= 227 * 1024

@@ -236,6 +236,21 @@ def test_decode_table(device):
     assert ("no measure of the kernels" in text) == (device == "cpu")
 
 
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_memory_by_segments(device):
+    """The shorter the segments, the less memory; a CPU counts none."""
+    workload = "tiny" if device == "cpu" else "B4_T2048_H16_D128"
+    words = ["simple_gla", "--workload", workload, "--chunks", "2,1", "--device", device]
+    command = [sys.executable, EXAMPLES / "memory_by_segments.py", *words]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")][1:]
+    assert [row[0] for row in rows] == ["no state", "a state every 2 chunks", "a state every 1 chunks"]
+    assert all(float(row[1]) > 0 for row in rows)
+    peaks = [row[2] for row in rows]
+    assert peaks == ["-"] * 3 if device == "cpu" else sorted(map(float, peaks), reverse=True) == [*map(float, peaks)]
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="measures, where there is a GPU")
 def test_sequences_for_a_gpu_are_not_measured_on_a_cpu():
     command = [sys.executable, str(EXAMPLES / "context_parallel" / "measure.py")]

@@ -8,7 +8,7 @@ import torch
 from ...stages._laws import violations
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Graph
-from ..planning.execute import readable
+from ..planning.execute import has_memory, readable
 from .check_call import wrong
 
 
@@ -89,11 +89,6 @@ def end_of(x: torch.Tensor) -> int:
         return x.data_ptr() + size
     last = sum((size - 1) * stride for size, stride in zip(x.shape, x.stride()))
     return x.data_ptr() + (last + 1) * x.element_size()
-
-
-def has_memory(x: torch.Tensor) -> bool:
-    """Whether there are numbers behind it: the compiler's fake tensors name a device and have a meta storage."""
-    return x.untyped_storage().device.type != "meta"
 
 
 def row_errors(graph: Graph, slots: str, indices: torch.Tensor, name: str, rows: int) -> list[Diagnostic]:

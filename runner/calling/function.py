@@ -158,6 +158,13 @@ class Op:
 
         return ParallelOp(self, mesh)
 
+    def in_segments(self, chunks: int):
+        """The op on this many chunks of the rows at a time, for a backward pass in less memory: of the chunk states
+        each chunks-th is kept, the others are rebuilt. See parallel.segmented_op.SegmentedOp."""
+        from ..parallel.segmented_op import SegmentedOp
+
+        return SegmentedOp(self, chunks)
+
     def graph(self, absent: frozenset[str] = frozenset()) -> Graph:
         return self.graphs.get(absent, lambda: build_graph(self.spec, self.stages, absent))
 

@@ -8,7 +8,7 @@ from ..planning.execute import Values, execute, on_device, readable
 from ..planning.plan import Plan
 from ..planning.sequences import is_captured
 from .compile_ahead import compile_ahead, launches_of
-from .program import ALIGNMENT, Program
+from .program import Program
 from .record import record
 
 _first_runs = threading.RLock()
@@ -40,7 +40,7 @@ class PreparedPlan:
 
     def with_care(self, tensors: Values, seqs: Seqs) -> Values:
         """tensors: as kernels read them."""
-        if self.program is None and self.able and aligned(tensors):
+        if self.program is None and self.able:
             with _first_runs:
                 if self.program is None and self.due:
                     return self.first_run(tensors, seqs)
@@ -71,6 +71,3 @@ def as_read(tensors: Values) -> Values:
     """The tensors as kernels read memory, copied where they lie otherwise."""
     return {name: None if x is None else readable(x) for name, x in tensors.items()}
 
-
-def aligned(tensors: Values) -> bool:
-    return not any(x is not None and x.data_ptr() % ALIGNMENT for x in tensors.values())

@@ -14,12 +14,10 @@ from typing import NamedTuple
 import torch
 
 from ...stages._seqs import Seqs
-from ..planning.execute import Values, results_of
+from ..planning.execute import ALIGNMENT, Values, results_of
 from ..planning.plan import Plan
 from .direct import Pick
 
-ALIGNMENT = 16
-"""Bytes: Triton compiles a kernel anew for an address that is no multiple of it."""
 STREAM = 0
 """The cell of the stream that a run launches on, which is the current one of the plan's device."""
 

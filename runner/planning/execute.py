@@ -22,6 +22,9 @@ Values = dict[str, torch.Tensor | None]
 Observer = Callable[[Step, Callable[[], None], Mapping[str, torch.Tensor | None]], None]
 Maker = Callable[..., torch.Tensor]
 
+ALIGNMENT = 16
+"""Bytes: Triton compiles a kernel anew for an address that is no multiple of it, and some would not compile."""
+
 
 def run_step(step: Step, run: Callable[[], None], outputs: Mapping[str, torch.Tensor | None]) -> None:
     run()
@@ -58,11 +61,20 @@ def execute(
 
 
 def readable(x: torch.Tensor) -> torch.Tensor:
-    """x as kernels read memory: contiguous, without a sign that PyTorch has put off, and from where 16 bytes start
-    (from anywhere else a kernel would be compiled anew)."""
+    """x as kernels read memory: contiguous, its sign not put off by PyTorch, from a multiple of ALIGNMENT on."""
     if not x.is_contiguous():
         x = x.contiguous()
-    return x.clone() if x.is_neg() or x.storage_offset() * x.element_size() % 16 else x
+    return x.clone() if x.is_neg() or start_of(x) % ALIGNMENT else x
+
+
+def start_of(x: torch.Tensor) -> int:
+    """Its address; where there is no memory, that in its storage."""
+    return x.data_ptr() if has_memory(x) else x.storage_offset() * x.element_size()
+
+
+def has_memory(x: torch.Tensor) -> bool:
+    """Whether there are numbers behind it: the compiler's fake tensors name a device and have a meta storage."""
+    return x.untyped_storage().device.type != "meta"
 
 
 def results_of(plan: Plan, values: Values, seqs: Seqs) -> Values:

@@ -1,5 +1,6 @@
 """The kernels of attention in the interpreter, forward and backward: every mask and shape against the definition."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -18,6 +19,7 @@ from support.attention import (
 from support.ops import check, inputs, op, same_bits
 
 from chunkwise.runner.calling.function import Op
+from chunkwise.stages._flash import query_rows, query_span
 
 FLASH = op("flash", backend="interpret")
 
@@ -25,6 +27,23 @@ FLASH = op("flash", backend="interpret")
 @pytest.mark.parametrize("mask", MASKS)
 def test_masks(mask):
     check(FLASH, inputs(FLASH, Sq=40, Sk=70, absent=("sinks",), **LITTLE), params=MASKS[mask], backward=True)
+
+
+@pytest.mark.parametrize("mask", ["causal", "window and prefix", "queries that see nothing"])
+def test_what_the_kernel_for_hopper_reads_of_queries(mask):
+    """Of each key which queries see it, and of each head lse and delta in rows."""
+    B, HQ, Sq, Sk = 2, 5, 37, 20 if mask == "queries that see nothing" else 150
+    i, own = torch.arange(Sq), torch.arange(Sq) + Sk - Sq
+    end = (own + 1).clamp(min=13 if "prefix" in mask else 0).int().expand(B, Sq).contiguous()
+    first = (own - 9 if "window" in mask else own * 0).clamp(min=0).int().expand(B, Sq).contiguous()
+    low, high = torch.empty(B, Sk, dtype=torch.int32), torch.empty(B, Sk, dtype=torch.int32)
+    lse, delta, words = torch.randn(B, Sq, HQ), torch.randn(B, Sq, HQ), torch.empty(B, HQ, 2, Sq)
+    for each in (query_span(first, end, low, high), query_rows(lse, delta, words)):
+        each.kernel[each.grid](**each.args, **each.constexprs)
+    j = torch.arange(Sk)[:, None]
+    seen = (first[:, None] <= j) & (j < end[:, None])
+    assert torch.equal(seen, (low[..., None] <= i) & (i < high[..., None]))
+    torch.testing.assert_close(words, torch.stack([lse / math.log(2), delta], 2).permute(0, 3, 2, 1))
 
 
 def test_sinks():

@@ -11,6 +11,7 @@ from chunkwise.runner.planning.dtypes import port_dtype
 from chunkwise.runner.stage_files.stage_checks import possible_units
 from chunkwise.runner.stage_files.stage_library import find_stages
 from chunkwise.runner.verification.generate import make_inputs
+from chunkwise.stages import chunk_scaled_dot_kkt, solve_tril
 
 STAGES = find_stages()
 ATTENTION = dict(HQ=4, Sq=19, Sk=17, DV=20, ND=3, PAGES=4, PAGE=8, NP=2, DC=24, DN=16, DR=8)
@@ -106,7 +107,21 @@ def stage_inputs(op, io=torch.float32, *, seqlens=None, seed=0, device="cpu", **
             made[name] = x.to(port_dtype(value.dtype, io))
         elif value.unit == "lse/ln" and "q" in graph.inputs:
             made[name] = made[name] + 2  # about where the scores' is: their weights are near 1
+    if {"k", "beta", "Ai"} <= made.keys():
+        made["Ai"] = inverse_of_its_keys(made, seqlens or (sizes["T"],), sizes["C"])
     return {name: made[name] for name in graph.inputs}
+
+
+def inverse_of_its_keys(made, lengths, C) -> torch.Tensor:
+    """Ai of the k, beta and g beside it: with any other a state does not decay as g says. Rows past the end stay."""
+    found, start = made["Ai"].clone(), 0
+    for length in filter(None, lengths):
+        rows = slice(start, start + length)
+        k, beta, g = (None if x is None else x[:, rows].float() for x in map(made.get, ("k", "beta", "g")))
+        A = chunk_scaled_dot_kkt.reference(k, beta, g, C=C)["A"]
+        found[:, rows] = solve_tril.reference(A, C=C)["Ai"].to(found.dtype)
+        start += length
+    return found
 
 
 def narrowed(graph, names):

@@ -1,0 +1,148 @@
+"""The op on one device, a segment of the rows at a time: ``load("gated_delta").in_segments(chunks=32)``.
+
+A segment is called with the state that the one before it left, so that of all chunk states every chunks-th is kept for
+the backward pass, which rebuilds the others a segment at a time: what it holds beside inputs, outputs and gradients
+shrinks with the segment, for as many more launches. Where sequences lie is what it is across ranks (cut.py), with
+segments for ranks.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+
+from ..calling.function import Op, refuse_positional
+from ..calling.read_arguments import wanted_outputs
+from ..diagnostics import codes
+from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..planning.sequences import host_lengths, lengths_of
+from .cut import Cut, packed_cut, plain_cut
+from .gather_graph import gathering
+from .split_graph import cut_errors
+
+Tensors = Mapping[str, torch.Tensor | None]
+
+
+class SegmentedOp:
+    """An op whose rows go through it a segment at a time."""
+
+    def __init__(self, op: Op, chunks: int):
+        self.op = op.with_mode("chunk")
+        check_segments(self.op, chunks)
+        self.rows = chunks * op.spec.axes["C"].value
+        self.initial, self.final = states_of(self.op)
+
+    def __repr__(self) -> str:
+        return f"<{self.op!r} in segments of {self.rows} rows>"
+
+    def __call__(self, /, *positional, cu_seqlens=None, seqlens=None, outputs=None, **given):
+        """The op, as Op.__call__ has it: the same outputs, states and gradients, under torch.compile too. A packed
+        sequence is cut where a segment ends; cu_seqlens without seqlens is read back, once."""
+        if positional:
+            refuse_positional(self.op.spec)
+        if not torch.compiler.is_compiling():
+            self.op.bind(given, cu_seqlens, seqlens, outputs)
+        wanted = wanted_outputs(self.op.spec, outputs)
+        if cu_seqlens is not None or seqlens is not None:
+            seqlens = lengths_of(cu_seqlens) if seqlens is None else host_lengths(seqlens)
+        states = States(given.get(self.initial))
+        segments = zip(self.pieces(given), self.cuts(given, seqlens), strict=True)
+        found = [self.segment(piece, cut, states, wanted) for piece, cut in segments]
+        results = {name: joined([each[name] for each in found], axis) for name, axis in self.outputs(wanted)}
+        if self.final in wanted:
+            results[self.final] = states.final()
+        return self.op.result._make([results.get(name) for name in self.op.spec.outputs])
+
+    def pieces(self, given: Mapping) -> Iterator[dict]:
+        """What each segment is given, but for states and lengths."""
+        axes = {name: value.axes for name, value in self.op.whole.inputs.items()}
+        cut = {
+            name: x.split(self.rows, axes[name].index("T"))
+            for name, x in given.items()
+            if isinstance(x, torch.Tensor) and "T" in axes[name]
+        }
+        whole = {name: x for name, x in given.items() if name not in cut and name != self.initial}
+        for parts in zip(*cut.values(), strict=True):
+            yield {**whole, **dict(zip(cut, parts))}
+
+    def cuts(self, given: Mapping, seqlens) -> Iterator[Cut]:
+        """Where the sequences lie in each segment."""
+        B, T = self.size(given, "B"), self.size(given, "T")
+        rows = [min(self.rows, T - start) for start in range(0, T, self.rows)] or [0]
+        for at in range(len(rows)):
+            yield plain_cut(B, at, len(rows)) if seqlens is None else packed_cut(seqlens, rows, at)
+
+    def size(self, given: Mapping, axis: str) -> int:
+        return next(
+            given[name].shape[value.axes.index(axis)]
+            for name, value in self.op.whole.inputs.items()
+            if axis in value.axes and given.get(name) is not None
+        )
+
+    def segment(self, piece: Mapping, cut: Cut, states: "States", wanted: frozenset[str]) -> Tensors:
+        """The outputs of one segment; its states are kept."""
+        goes_on = not all(cut.ends) or self.final in wanted
+        names = [name for name, _ in self.outputs(wanted)] + [self.final] * goes_on
+        out = self.op(**piece, **{self.initial: states.entering(cut)}, seqlens=cut.lengths, outputs=names)
+        if goes_on:
+            states.leave(cut, getattr(out, self.final))
+        return out._asdict()
+
+    def outputs(self, wanted: frozenset[str]) -> list[tuple[str, int]]:
+        """The outputs that are joined, each with the place of T."""
+        names = [name for name in self.op.spec.outputs if name in wanted and name != self.final]
+        return [(name, self.op.whole.values[self.op.whole.outputs[name]].axes.index("T")) for name in names]
+
+
+class States:
+    """The states of the whole sequences, row by row, as the segments come by. given: those they begin with, or None."""
+
+    def __init__(self, given: torch.Tensor | None):
+        self.given, self.last = given, {}
+
+    def entering(self, cut: Cut) -> torch.Tensor | None:
+        if self.given is None and all(cut.begins):
+            return None
+        like = self.given if self.given is not None else next(iter(self.last.values()))
+        rows = [self.row(n, begins, like) for n, begins in zip(cut.of, cut.begins)]
+        return torch.cat(rows) if rows else like[:0]
+
+    def row(self, n: int, begins: bool, like: torch.Tensor) -> torch.Tensor:
+        """[1, ...]: the state of sequence n where this segment has its first row here."""
+        if not begins:
+            return self.last[n]
+        return like.new_zeros(1, *like.shape[1:]) if self.given is None or n < 0 else self.given[n : n + 1]
+
+    def leave(self, cut: Cut, found: torch.Tensor) -> None:
+        self.last.update({n: found[at : at + 1] for at, n in enumerate(cut.of) if n >= 0})
+
+    def final(self) -> torch.Tensor:
+        return torch.cat([self.last[n] for n in sorted(self.last)])
+
+
+def joined(parts: list[torch.Tensor], axis: int) -> torch.Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, axis)
+
+
+def check_segments(op: Op, chunks) -> None:
+    """Raises ChunkwiseError: no whole number of chunks, or an op whose rows do not hang together by states alone."""
+    if isinstance(chunks, bool) or not isinstance(chunks, int) or chunks < 1:
+        message = f"a segment is a whole number of chunks, from 1, not {chunks!r}"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="op.in_segments(chunks=32)"))
+    if found := cut_errors(op.whole, op.stages):
+        raise ChunkwiseError(*found)
+    message = None
+    if gathering(op.whole):
+        message = f"{op.spec.name} needs the rows of all segments at once"
+    elif None in states_of(op):
+        message = f"{op.spec.name} does not take and give the state that goes from segment to segment"
+    if message:
+        help = "an input of the unit state/sequence_start and an output of state/sequence_end carry it"
+        raise ChunkwiseError(Diagnostic(codes.NOT_CUT, message, op.spec.mark, help=help))
+
+
+def states_of(op: Op) -> tuple[str | None, str | None]:
+    """The input and the output that are the scan's state."""
+    outputs = {name: op.whole.values[value] for name, value in op.whole.outputs.items()}
+    first = [name for name, value in op.whole.inputs.items() if value.unit == "state/sequence_start"]
+    last = [name for name, value in outputs.items() if value.unit == "state/sequence_end"]
+    return (first[0], last[0]) if len(first) == len(last) == 1 else (None, None)

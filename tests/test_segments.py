@@ -1,0 +1,119 @@
+"""An op on a segment of the rows at a time: outputs, states and gradients are those of one call."""
+
+import pytest
+import torch
+
+from chunkwise.runner import ChunkwiseError, load
+from chunkwise.runner.graphs.sizes import complete
+from chunkwise.runner.verification.generate import make_cotangents, make_inputs
+from chunkwise.runner.workloads import other_axes
+
+CLOSE = 1e-11
+"""Of two orders of the same float64 sums, relative to the largest number."""
+
+
+def case(name, lengths, T, absent=()):
+    """(op, inputs, cotangents) in float64, chunks of 16, slow decay."""
+    op = load(name).with_axes({"C": 16})
+    sizes = dict(H=1, HV=2, K=6, V=5, B=2 if lengths is None else 1, T=T)
+    sizes = complete(op.whole, sizes | other_axes(sizes), None if lengths is None else len(lengths))
+    inputs = make_inputs(op.whole, sizes, torch.float64, "cpu", 0, "weak_gate")
+    inputs = {name: x for name, x in inputs.items() if name not in absent}
+    call = op.bind(inputs, seqlens=lengths)
+    joint = call.joint(call.trainable(), call.wanted)
+    cotangents = make_cotangents(joint, call.sizes, torch.float64, "cpu")
+    return op, inputs, {name: cotangents[value] for name, value in joint.cotangents.items()}
+
+
+def passes(op, inputs, cotangents, lengths):
+    """Outputs and gradients, by name."""
+    leaves = {n: x.detach().requires_grad_(x.is_floating_point() and n != "g_gamma") for n, x in inputs.items()}
+    out = op(**leaves, seqlens=lengths)
+    wanted = {n: x for n, x in leaves.items() if x.requires_grad}
+    grads = torch.autograd.grad(
+        [getattr(out, n) for n in cotangents], list(wanted.values()), list(cotangents.values())
+    )
+    return {n: getattr(out, n) for n in cotangents} | dict(zip(wanted, grads))
+
+
+def same(one, two):
+    assert one.keys() == two.keys()
+    for name, x in one.items():
+        assert (x - two[name]).abs().max() <= CLOSE * x.abs().max().clamp(min=1), name
+
+
+@pytest.mark.parametrize("absent", [(), ("initial_state",)], ids=["state", "bare"])
+@pytest.mark.parametrize("lengths,T", [(None, 75), ((37, 0, 51, 40), 128), ((0, 100, 3, 0), 110)], ids=str)
+@pytest.mark.parametrize("name", "gated_delta simple_gla retention gla kda mamba2".split())
+def test_what_one_call_gives(name, lengths, T, absent):
+    op, inputs, cotangents = case(name, lengths, T, absent)
+    same(passes(op, inputs, cotangents, lengths), passes(op.in_segments(chunks=2), inputs, cotangents, lengths))
+
+
+def test_each_segment_keeps_its_own(monkeypatch):
+    """Called a segment at a time, each from the state of the one before, and only what is wanted."""
+    op, inputs, _ = case("gated_delta", None, 70)
+    segmented, calls = op.in_segments(chunks=2), []
+    inner = segmented.op
+    monkeypatch.setattr(segmented, "op", Spy(inner, calls))
+    out = segmented(**inputs, outputs=["o"])
+    assert out.final_state is None and torch.allclose(out.o, op(**inputs).o, rtol=0, atol=1e-12)
+    assert [rows for rows, _ in calls] == [32, 32, 6]
+    assert [names for _, names in calls] == [["o", "final_state"], ["o", "final_state"], ["o"]]
+
+
+class Spy:
+    def __init__(self, op, calls):
+        self.inner, self.calls = op, calls
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def __call__(self, **given):
+        self.calls.append((given["q"].shape[1], given["outputs"]))
+        return self.inner(**given)
+
+
+def test_no_rows_and_one_segment():
+    op, inputs, cotangents = case("gated_delta", None, 0)
+    assert torch.equal(op.in_segments(chunks=2)(**inputs).final_state, inputs["initial_state"])
+    op, inputs, cotangents = case("gated_delta", None, 20)
+    same(passes(op, inputs, cotangents, None), passes(op.in_segments(chunks=2), inputs, cotangents, None))
+
+
+def test_lengths_on_the_device():
+    op, inputs, _ = case("simple_gla", (37, 51), 88)
+    ends = torch.tensor([0, 37, 88], dtype=torch.int32)
+    one, two = op(**inputs, cu_seqlens=ends), op.in_segments(chunks=1)(**inputs, cu_seqlens=ends)
+    assert torch.allclose(one.o, two.o, rtol=0, atol=1e-11) and two.final_state.shape == one.final_state.shape
+
+
+def test_compiled():
+    op, inputs, cotangents = case("simple_gla", None, 40)
+    segmented = op.in_segments(chunks=1)
+    compiled = torch.compile(lambda **given: segmented(**given), backend="aot_eager", fullgraph=True)
+    leaves = {n: x.detach().requires_grad_() for n, x in inputs.items()}
+    out = compiled(**leaves)
+    torch.autograd.backward([out.o, out.final_state], [cotangents["o"], cotangents["final_state"]])
+    found = {"o": out.o, "final_state": out.final_state} | {n: x.grad for n, x in leaves.items()}
+    same(passes(op, inputs, cotangents, None), found)
+
+
+REFUSED = [
+    ("gated_delta", 0, "a segment is a whole number of chunks, from 1, not 0"),
+    ("gated_delta", True, "a segment is a whole number of chunks, from 1, not True"),
+    ("flash", 2, "flash needs the rows of all segments at once"),
+    ("gla_serial", 2, "scan (gla_chunk_scan) holds a state of each sequence, and does not say how it crosses a cut"),
+]
+
+
+@pytest.mark.parametrize("name,chunks,message", REFUSED)
+def test_refused(name, chunks, message):
+    with pytest.raises(ChunkwiseError, match=message.replace("(", r"\(").replace(")", r"\)")):
+        load(name).in_segments(chunks=chunks)
+
+
+def test_what_does_not_fit_is_said_before_any_segment_runs():
+    op, inputs, _ = case("gated_delta", None, 70)
+    with pytest.raises(ChunkwiseError, match=r"k \[B T H K\] has T = 64, q has 70"):
+        op.in_segments(chunks=2)(**{**inputs, "k": inputs["k"][:, :64]})

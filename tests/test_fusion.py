@@ -107,6 +107,18 @@ def test_auto_on_hopper(monkeypatch, name, scores, before, scan, after):
     assert notes(an_op, inputs(an_op, **taken)) == []
 
 
+def test_fp16_on_hopper(monkeypatch):
+    """The scan that resolves a chunk's dependences is refused; the one on what is resolved stays."""
+    monkeypatch.setattr("chunkwise.runner.rewriting.fusion.device_class", lambda device: "sm_90")
+    given = inputs(load("kda_core"), torch.float16, **{**SIZES, "K": 128, "V": 64})
+    assert notes(load("kda_core", fuse="auto"), given) == [
+        "intra: kda_prescan in place of cumsum, intra",
+        "out: chunk_delta_o_k in place of scan, out",
+        "out: chunk_delta_wy_o_k not in place of wy, scan, out: fp16: o was not finite on an H200 where a state alone "
+        "is large (NOTES.md); sm_90: no faster than the stages apart",
+    ]
+
+
 def backward(an_op, given, **keywords):
     call = an_op.bind(given)
     return call.joint(**{"wanted": call.trainable(), "cotangents": call.wanted, **keywords})

@@ -77,7 +77,7 @@ def apart_limits(axes, device):
     return f"{device}: no faster than the stages apart" if device == "sm_90" else channel_scan_o_limits(axes, device)
 
 
-REFUSED = NOT_IN | {"fp16": "o was not finite on an H200 where a state alone is large (NOTES.md)"}
+REFUSED = NOT_IN | {"fp16": "not verified: alone, on random inputs, its states pass 65504"}
 SCRATCH = {"w": Port("B T HV K"), "u": Port("B T HV V")}
 LAUNCHERS = [
     Launcher("triton", launch, hopper_delta_scan_configs, hopper_delta_scan_limits, not_in=REFUSED, always=("o",)),

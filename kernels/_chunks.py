@@ -34,6 +34,12 @@ def sequence_span(i_n, cu_seqlens, T):
 
 
 @triton.jit
+def after_forgotten(skipped, bos, length, slot, C: tl.constexpr):
+    """A sequence without its first chunks, as many as are skipped."""
+    return bos + skipped * C, length - skipped * C, slot + skipped
+
+
+@triton.jit
 def sequence_rows(i_n, cu_seqlens, chunk_offsets, T, NT):
     """Rows of sequence i_n: (its first row as int64, its length, its first chunk slot as int64)."""
     bos, length = sequence_span(i_n, cu_seqlens, T)

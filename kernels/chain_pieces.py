@@ -4,6 +4,7 @@ import triton
 import triton.language as tl
 
 from .chunk_delta_h import load_state, store_state
+from .segment_map import identity_columns
 
 
 @triton.jit
@@ -34,6 +35,7 @@ def chain_pieces_kernel(
     K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, REVERSE: tl.constexpr,
 ):  # fmt: skip
     """entered[p] = S; S <- M[p] S + passed[p]; last = S, from S = first. In reverse from the last piece on, with M^T.
+    Without passed that is 0, and S starts from the identity, V being K.
 
     Products are tf32, as exact as those of the scan, which takes its states in 16 bits. One program owns BV columns of
     one sequence's head, held transposed in tiles [BV, BK].
@@ -43,11 +45,15 @@ def chain_pieces_kernel(
     o_v = (pid % NV).to(tl.int32) * BV + tl.arange(0, BV)
     i_h = (pid // NV) % HV
     i_n = pid // NV // HV
-    b_s = load_state(first, (i_n * HV + i_h) * (K * V), o_v, K, V, BK, BV)
+    if passed is not None:
+        b_s = load_state(first, (i_n * HV + i_h) * (K * V), o_v, K, V, BK, BV)
+    else:
+        b_s = identity_columns(o_v, K, BK)
     for i in range(count):
         i_p = i_n * count + (count - 1 - i if REVERSE else i)
         p_p = i_p * HV + i_h
-        store_state(entered, p_p * (K * V), b_s, o_v, K, V, BK)
+        if entered is not None:
+            store_state(entered, p_p * (K * V), b_s, o_v, K, V, BK)
         b_x = load_state(passed, p_p * (K * V), o_v, K, V, BK, BV)
         b_s = through_map(b_s, b_x, maps, p_p * (K * K), True, K, BK, REVERSE)
     if last is not None:

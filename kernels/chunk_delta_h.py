@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from ._chunks import sequence_rows
+from ._chunks import after_forgotten, sequence_rows
 from ._decay import chunk_decay, to_chunk_end
 
 
@@ -38,11 +38,13 @@ def channel_decay(b_end, i_chunk, o_k, K: tl.constexpr):
 
 @triton.jit(do_not_specialize=["T", "NT", "H", "HV"])
 def chunk_delta_h_kernel(
-    k, w, v, g, g_gamma, b_end, initial_state, h, v_new, final_state, cu_seqlens, chunk_offsets, T, NT, H, HV,
+    k, w, v, g, g_gamma, b_end, initial_state, h, v_new, final_state, forgotten, cu_seqlens, chunk_offsets,
+    T, NT, H, HV,
     K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """h = the state entering each chunk, v_new = v - w h (v itself without w), S <- 2^g_C S + (ga k)^T v_new.
 
+    The first ``forgotten`` chunks of a head, if any, and the state before them do not count, and are not scanned.
     With b_end [NT, HV, K], log2 decays of whole chunks, row d of S decays by 2^b_end_d instead; k is taken as it is.
     One program owns BV value columns of one sequence's head. The state is held transposed, in tiles [BV, BK], so
     that the left operand of every product comes from registers and the right one straight from memory.
@@ -56,7 +58,12 @@ def chunk_delta_h_kernel(
     bos, length, slot = sequence_rows(i_n, cu_seqlens, chunk_offsets, T, NT)
     p_n = (i_n * HV + i_h) * (K * V)
     o_c = tl.arange(0, C)
-    b_s = load_state(initial_state, p_n, o_v, K, V, BK, BV)
+    o_first = o_v
+    if forgotten is not None:
+        skipped = tl.load(forgotten + i_n * HV + i_h)
+        bos, length, slot = after_forgotten(skipped, bos, length, slot, C)
+        o_first = tl.where(skipped > 0, V, o_v)
+    b_s = load_state(initial_state, p_n, o_first, K, V, BK, BV)
 
     for i_t in range(tl.cdiv(length, C)):
         o_t = i_t * C

@@ -11,13 +11,15 @@ from .chunk_delta_h import load_state, store_state
 
 @triton.jit(do_not_specialize=["scale", "T", "NT", "H", "HV"])
 def chunk_delta_reverse_kernel(
-    q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, scale, cu_seqlens, chunk_offsets, T, NT, H, HV,
+    q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, forgotten, scale, cu_seqlens, chunk_offsets,
+    T, NT, H, HV,
     K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """d_s = dS leaving each chunk; d_x = Ai^T (d_x + (ga k) dS), where d_x holds what comes through the chunk's own
     output; dS <- 2^g_C dS + scale (gam q)^T d_o - (beta gam k)^T d_x.
 
-    One program owns BV value columns of one sequence's head; dS is held transposed, in tiles [BV, BK].
+    The last ``forgotten`` chunks of a head, if any, and dS after them do not count, and are not scanned. One program
+    owns BV value columns of one sequence's head; dS is held transposed, in tiles [BV, BK].
     """
     NK: tl.constexpr = (K + BK - 1) // BK
     NV: tl.constexpr = (V + BV - 1) // BV
@@ -28,9 +30,13 @@ def chunk_delta_reverse_kernel(
     bos, length, slot = sequence_rows(i_n, cu_seqlens, chunk_offsets, T, NT)
     p_n = (i_n * HV + i_h) * (K * V)
     o_c = tl.arange(0, C)
-    b_ds = load_state(d_final_state, p_n, o_v, K, V, BK, BV)
-
     n_t = tl.cdiv(length, C)
+    o_first = o_v
+    if forgotten is not None:
+        skipped = tl.load(forgotten + i_n * HV + i_h)
+        n_t -= skipped
+        o_first = tl.where(skipped > 0, V, o_v)
+    b_ds = load_state(d_final_state, p_n, o_first, K, V, BK, BV)
     for i in range(n_t):
         i_t = n_t - 1 - i
         o_t = i_t * C

@@ -52,8 +52,8 @@ def pair_decay_transposed(s_gj, s_gi, M: gl.constexpr):
 
 @gluon.jit(do_not_specialize=["scale", "T", "NT", "H", "HV", "pieces"])
 def chunk_delta_reverse_sm90_kernel(
-    q, k, beta, Ai, g, d_o, d_final_state, starts, passed, entered, d_x, d_s, d_initial_state, scale, cu_seqlens,
-    chunk_offsets, T, NT, H, HV, pieces,
+    q, k, beta, Ai, g, d_o, d_final_state, starts, passed, entered, d_x, d_s, d_initial_state, forgotten, scale,
+    cu_seqlens, chunk_offsets, T, NT, H, HV, pieces,
     K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, STAGES: gl.constexpr, W: gl.constexpr,
 ):  # fmt: skip
     """d_s = dS leaving each chunk; d_x = Ai^T (scale P^T d_o + (ga k) dS), P = E * q k^T;
@@ -63,7 +63,8 @@ def chunk_delta_reverse_sm90_kernel(
     the chunk before that in starts, or from the piece's last one and the state in entered; with ``passed`` the dS that
     leaves the piece is all that is wanted, where the piece before has no start, and none enters. STAGES chunks are in
     shared memory. dS and what has V columns is held transposed: what comes out of one product is in the registers, as
-    the next one's left operand. Rows past a sequence's end repeat its last one; their factors are 0.
+    the next one's left operand. Rows past a sequence's end repeat its last one; their factors are 0. The last
+    ``forgotten`` chunks of a head, if any, and dS after them do not count, and are not scanned.
     """
     M_ck: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [W, 1], [16, K, 16])
     M_vc: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [W, 1], [16, C, 16])
@@ -92,6 +93,11 @@ def chunk_delta_reverse_sm90_kernel(
         length = (gl.load(cu_seqlens + i_n + 1).to(gl.int64) - bos).to(gl.int32)
         i_slot = gl.load(chunk_offsets + i_n).to(gl.int64)
     n_t = (length + C - 1) // C
+    skipped = 0
+    if forgotten is not None:
+        skipped = gl.load(forgotten + i_n * HV + i_h)
+        length = gl.minimum(length, (n_t - skipped) * C)
+        n_t -= skipped
     if (entered is not None) or (passed is not None):
         i_p = pid // NV // HV % pieces
         start = piece_start(starts, i_n, i_p, i_h, pieces, HV, n_t, True)
@@ -129,6 +135,8 @@ def chunk_delta_reverse_sm90_kernel(
     if d_final_state is not None:
         if (entered is not None) or (passed is not None):
             b_ds += gl.load((d_final_state + p_s + o_sk) + o_sv, mask=last, other=0.0)
+        elif forgotten is not None:
+            b_ds = gl.load((d_final_state + p_s + o_sk) + o_sv, mask=skipped == 0, other=0.0)
         else:
             b_ds = gl.load((d_final_state + p_s + o_sk) + o_sv)
     d_o += i_v

@@ -3,18 +3,21 @@
 import triton
 import triton.language as tl
 
-from ._chunks import sequence_rows
+from ._chunks import after_forgotten, sequence_rows
 from ._columns import load_columns
 from ._decay import chunk_decay, to_chunk_end
 from .chunk_delta_h import load_state, store_state
+from .segment_map import identity_columns
 
 
 @triton.jit(do_not_specialize=["T", "NT", "H", "HV"])
 def chunk_delta_states_kernel(
-    k, v, beta, Ai, g, initial_state, h, v_new, final_state, cu_seqlens, chunk_offsets, T, NT, H, HV,
+    k, v, beta, Ai, g, initial_state, h, v_new, final_state, forgotten, cu_seqlens, chunk_offsets, T, NT, H, HV,
     K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """h = the state entering each chunk, v_new = Ai beta (v - 2^g k S), S <- 2^g_C S + (ga k)^T v_new.
+    """h = the state entering each chunk, v_new = Ai beta (v - 2^g k S), S <- 2^g_C S + (ga k)^T v_new. Without v that
+    is 0, and S starts from the identity, V being K. The first ``forgotten`` chunks of a head, if any, and the state
+    before them do not count, and are not scanned.
 
     One program owns BV value columns of one sequence's head. All is held transposed, the state in tiles [BV, BK], so
     that the left operand of every product comes from registers and the right one straight from memory.
@@ -28,7 +31,15 @@ def chunk_delta_states_kernel(
     bos, length, slot = sequence_rows(i_n, cu_seqlens, chunk_offsets, T, NT)
     p_n = (i_n * HV + i_h) * (K * V)
     o_c = tl.arange(0, C)
-    b_s = load_state(initial_state, p_n, o_v, K, V, BK, BV)
+    o_first = o_v
+    if forgotten is not None:
+        skipped = tl.load(forgotten + i_n * HV + i_h)
+        bos, length, slot = after_forgotten(skipped, bos, length, slot, C)
+        o_first = tl.where(skipped > 0, V, o_v)
+    if v is not None:
+        b_s = load_state(initial_state, p_n, o_first, K, V, BK, BV)
+    else:
+        b_s = identity_columns(o_first, K, BK)
 
     for i_t in range(tl.cdiv(length, C)):
         o_t = i_t * C
@@ -40,8 +51,11 @@ def chunk_delta_states_kernel(
         row = (bos + o_t) * HV + i_h
         o_vc = o_v[:, None] + o_c[None, :] * (HV * V)
         m_vc = (o_v < V)[:, None] & m_c[None, :]
-        o_vr = o_v[:, None] + o_r[None, :] * (HV * V)
-        b_v = load_columns(v + row * V, o_vr, (o_v < V)[:, None], V % BV == 0).to(tl.float32)
+        if v is not None:
+            o_vr = o_v[:, None] + o_r[None, :] * (HV * V)
+            b_v = load_columns(v + row * V, o_vr, (o_v < V)[:, None], V % BV == 0).to(tl.float32)
+        else:
+            b_v = tl.zeros([BV, C], dtype=tl.float32)
         b_beta = tl.load(beta + row + o_c * HV, mask=m_c, other=0.0).to(tl.float32)
         b_g, b_gl = chunk_decay(g, None, i_h, bos, o_t, length, HV, C)
         if h is not None:

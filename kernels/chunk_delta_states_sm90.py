@@ -30,7 +30,8 @@ def copy_chunk(s_k, s_v, s_Ai, slot, k, v, Ai, row, row_k, n, H, HV, K: gl.const
     """What a chunk's products read, on its way into this slot of the shared buffers."""
     C: gl.constexpr = s_Ai.shape[2]
     copy_rows(s_k.index(slot), k + row_k * K, H * K, n, W)
-    copy_rows(s_v.index(slot), v + row * V, HV * V, n, W)
+    if v is not None:
+        copy_rows(s_v.index(slot), v + row * V, HV * V, n, W)
     copy_rows(s_Ai.index(slot), Ai + row * C, HV * C, n, W)
     async_copy.commit_group()
 
@@ -47,11 +48,13 @@ def store_rates(s_r, b_g, b_gl, b_beta, n, C: gl.constexpr, L: gl.constexpr):
 
 @gluon.jit(do_not_specialize=["T", "NT", "H", "HV", "pieces"])
 def chunk_delta_states_sm90_kernel(
-    k, v, beta, Ai, g, initial_state, starts, entered, h, v_new, final_state, cu_seqlens, chunk_offsets, T, NT, H, HV,
-    pieces,
+    k, v, beta, Ai, g, initial_state, starts, entered, h, v_new, final_state, forgotten, cu_seqlens, chunk_offsets,
+    T, NT, H, HV, pieces,
     K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, STAGES: gl.constexpr, W: gl.constexpr,
 ):  # fmt: skip
-    """h = the state entering each chunk, v_new = Ai beta (v - 2^g k S), S <- 2^g_C S + (ga k)^T v_new.
+    """h = the state entering each chunk, v_new = Ai beta (v - 2^g k S), S <- 2^g_C S + (ga k)^T v_new. Without v that
+    is 0, and S starts from the identity, V being K. The first ``forgotten`` chunks of a head, if any, and the state
+    before them do not count, and are not scanned.
 
     One program of W warps owns BV value columns of one sequence's head, or with ``entered`` of one of its pieces: from
     the chunk in starts, or from its first one and the state in entered. STAGES chunks are in shared memory. State and
@@ -83,6 +86,10 @@ def chunk_delta_states_sm90_kernel(
         bos = gl.load(cu_seqlens + i_n).to(gl.int64)
         length = (gl.load(cu_seqlens + i_n + 1).to(gl.int64) - bos).to(gl.int32)
         i_slot = gl.load(chunk_offsets + i_n).to(gl.int64)
+    skipped = 0
+    if forgotten is not None:
+        skipped = gl.load(forgotten + i_n * HV + i_h)
+        bos, length, i_slot = bos + skipped * C, length - skipped * C, i_slot + skipped
     n_t = (length + C - 1) // C
     last = True
     if entered is not None:
@@ -99,7 +106,9 @@ def chunk_delta_states_sm90_kernel(
     row_h = i_slot * HV + i_h
 
     s_k = gl.allocate_shared_memory(IO, [STAGES, C, K], S)
-    s_v = gl.allocate_shared_memory(IO, [STAGES, C, BV], S)
+    s_v = s_k
+    if v is not None:
+        s_v = gl.allocate_shared_memory(IO, [STAGES, C, BV], S)
     s_Ai = gl.allocate_shared_memory(IO, [STAGES, C, C], S)
     s_h = gl.allocate_shared_memory(IO, [K, BV], S)
     s_beta = gl.allocate_shared_memory(gl.float32, [C], R)
@@ -117,8 +126,14 @@ def chunk_delta_states_sm90_kernel(
         if initial_state is not None:
             b_s += gl.load(initial_state + p_s, mask=start == 0, other=0.0)
     elif initial_state is not None:
-        b_s = gl.load(initial_state + p_s)
-    v += i_v
+        if forgotten is not None:
+            b_s = gl.load(initial_state + p_s, mask=skipped == 0, other=0.0)
+        else:
+            b_s = gl.load(initial_state + p_s)
+    if v is not None:
+        v += i_v
+    else:
+        b_s = ((o_sk[None, :] == o_sv[:, None]) & (skipped == 0)).to(gl.float32)
     b_gl = 0.0
     if n_t > 0:
         for i in gl.static_range(STAGES - 1):
@@ -151,7 +166,9 @@ def chunk_delta_states_sm90_kernel(
         )  # fmt: skip
         if h is not None:
             s_h.permute((1, 0)).store(b_s16)
-        b_v = c_v.permute((1, 0)).load(M_vc).to(gl.float32) * s_beta.load(columns)[None, :]
+        b_v = zeros
+        if v is not None:
+            b_v = c_v.permute((1, 0)).load(M_vc).to(gl.float32) * s_beta.load(columns)[None, :]
         b_beta_gam = s_beta_gam.load(columns)
         b_left = s_left.load(columns)
         own = True

@@ -39,7 +39,7 @@ def store_states(x, p, b_s, o_v, K: tl.constexpr, V: tl.constexpr, BK: tl.conste
 
 @triton.jit(do_not_specialize=["scale", "T", "NT", "HK", "HZ", "HV"])
 def chunk_h_o_grads_kernel(
-    x, y, z, g, g_gamma, first, out, states, last, scale, cu_seqlens, chunk_offsets, T, NT, HK, HZ, HV,
+    x, y, z, g, g_gamma, first, out, states, last, forgotten, scale, cu_seqlens, chunk_offsets, T, NT, HK, HZ, HV,
     K: tl.constexpr, V: tl.constexpr, C: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr,
     BACKWARD: tl.constexpr, TURNED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -47,8 +47,9 @@ def chunk_h_o_grads_kernel(
     out = scale (gam x S + (E * x y^T) z), S <- 2^g_C S + (ga y)^T z;
     backward out = ga x S + scale (E^T * x y^T) z, S <- 2^g_C S + scale (gam y)^T z, from the last chunk to the first.
 
-    S goes from ``first``, zeros when None, to ``last``; states takes it before each chunk. One program owns BV value
-    columns of one sequence's head, the state held transposed in tiles [BV, BK].
+    S goes from ``first``, zeros when None, to ``last``; states takes it before each chunk. Backward the last
+    ``forgotten`` chunks of a head, if any, and the state after them do not count, and are not scanned. One program owns
+    BV value columns of one sequence's head, the state held transposed in tiles [BV, BK].
     """
     NK: tl.constexpr = (K + BK - 1) // BK
     NV: tl.constexpr = (V + BV - 1) // BV
@@ -59,9 +60,13 @@ def chunk_h_o_grads_kernel(
     bos, length, slot = sequence_rows(i_n, cu_seqlens, chunk_offsets, T, NT)
     p_n = (i_n * HV + i_h) * (K * V)
     o_c = tl.arange(0, C)
-    b_s = load_states(first, p_n, o_v, K, V, BK, BV, TURNED)
-
     n_t = tl.cdiv(length, C)
+    o_first = o_v
+    if forgotten is not None:
+        skipped = tl.load(forgotten + i_n * HV + i_h)
+        n_t -= skipped
+        o_first = tl.where(skipped > 0, V, o_v)
+    b_s = load_states(first, p_n, o_first, K, V, BK, BV, TURNED)
     for i in range(n_t):
         i_t = n_t - 1 - i if BACKWARD else i
         o_t = i_t * C

@@ -8,6 +8,16 @@ from ._decay import chunk_decay, to_chunk_end
 from .chunk_delta_h import channel_decay, store_state
 
 
+@triton.jit
+def identity_columns(o_v, K: tl.constexpr, BK: tl.constexpr):
+    """Columns o_v of the identity [K, K], zeros past it, as a state is held: transposed, in tiles [BV, BK]."""
+    b_s = ()
+    for j in tl.static_range((K + BK - 1) // BK):
+        m_j = (o_v < K)[:, None] & (o_v[:, None] == (j * BK + tl.arange(0, BK))[None, :])
+        b_s = b_s + (m_j.to(tl.float32),)
+    return b_s
+
+
 @triton.jit(do_not_specialize=["T", "NT", "H", "HV"])
 def segment_map_kernel(
     k, w, g, b_end, map, cu_seqlens, chunk_offsets, T, NT, H, HV,
@@ -25,9 +35,7 @@ def segment_map_kernel(
     i_n = pid // NV // HV
     bos, length, slot = sequence_rows(i_n, cu_seqlens, chunk_offsets, T, NT)
     o_c = tl.arange(0, C)
-    b_s = ()
-    for j in tl.static_range(NK):
-        b_s = b_s + ((o_v[:, None] == (j * BK + tl.arange(0, BK))[None, :]).to(tl.float32),)
+    b_s = identity_columns(o_v, K, BK)
 
     for i_t in range(tl.cdiv(length, C)):
         o_t = i_t * C

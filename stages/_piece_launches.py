@@ -46,8 +46,8 @@ def starts_launch(k, beta, g, starts, *, C, reverse=False):
         piece_starts_kernel,
         grid=(N * pieces * HV,),
         args=dict(k=k, beta=beta, g=g, starts=starts, T=T, H=H, HV=HV, pieces=pieces),
-        constexprs=dict(K=K, C=C, BK=padded(K), BW=4, WINDOW=WINDOW, FORGOTTEN=FORGOTTEN, REVERSE=reverse),
-        num_warps=8,
+        constexprs=dict(K=K, C=C, BK=padded(K), BW=8, WINDOW=WINDOW, FORGOTTEN=FORGOTTEN, REVERSE=reverse),
+        num_warps=16,
         num_stages=1,
     )
 

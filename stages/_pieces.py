@@ -76,10 +76,11 @@ def cut(seqs, count):
 
 
 def chain(maps, passed, first, entered, last, count, *, reverse=False):
-    """entered[p], and what the last piece leaves; in reverse from the last piece to the first, through M^T."""
+    """entered[p], and what the last piece leaves; in reverse from the last piece to the first, through M^T. Without
+    passed, last is the map of all pieces."""
     from ..kernels.chain_pieces import chain_pieces_kernel
 
-    (N, _, HV, K, V), BV = passed.shape, 16
+    (N, _, HV, K, V), BV = (maps if passed is None else passed).shape, 16
     BK = min(64 if K <= 128 else 32, padded(K))
     return Launch(
         chain_pieces_kernel,

@@ -22,8 +22,11 @@ def delta_scan_configs(axes, device):
     return [{**scan_configs(axes, device)[0], "BV": 32, "num_warps": warps, "num_stages": 2} for warps in (4, 8)]
 
 
-def state_scan(k, w, v, g, g_gamma, initial_state, h, v_new, final_state, *, C, seqs, config, b_end=None):
-    """The scan's one launch. Without w the values pass uncorrected; b_end [B, NT, HV, K]: a decay per channel."""
+def state_scan(
+    k, w, v, g, g_gamma, initial_state, h, v_new, final_state, *, C, seqs, config, b_end=None, forgotten=None
+):  # fmt: skip
+    """The scan's one launch. Without w the values pass uncorrected; b_end [B, NT, HV, K]: a decay per channel.
+    forgotten [N, HV]: for final_state alone, chunks that need not be scanned (_forgotten.py)."""
     from ..kernels.chunk_delta_h import chunk_delta_h_kernel
 
     (H, K), (HV, V) = k.shape[2:], v.shape[2:]
@@ -33,8 +36,8 @@ def state_scan(k, w, v, g, g_gamma, initial_state, h, v_new, final_state, *, C, 
         grid=(seqs.N * HV * ceil_div(V, BV),),
         args=dict(
             k=k, w=w, v=v, g=g, g_gamma=g_gamma, b_end=b_end, initial_state=initial_state, h=h, v_new=v_new,
-            final_state=final_state, cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets,
-            T=seqs.T, NT=seqs.NT, H=H, HV=HV,
+            final_state=final_state, forgotten=forgotten, cu_seqlens=seqs.cu_seqlens,
+            chunk_offsets=seqs.chunk_offsets, T=seqs.T, NT=seqs.NT, H=H, HV=HV,
         ),
         constexprs=dict(K=K, V=V, C=C, BK=by_dtype(config, "BK", k.dtype, K), BV=BV, PRECISION=precision(k.dtype)),
         num_warps=by_dtype(config, "num_warps", k.dtype),

@@ -53,17 +53,20 @@ def scan_grads(
     ]
 
 
-def one_scan(x, y, z, g, g_gamma, first, out, states, last, scale, HV, C, seqs, config, **form):
+def one_scan(x, y, z, g, g_gamma, first, out, states, last, scale, HV, C, seqs, config, forgotten=None, **form):
+    """forgotten [N, HV]: for ``last`` alone, backward, chunks that need not be scanned (_forgotten.py)."""
     from ..kernels.chunk_h_o_grads import chunk_h_o_grads_kernel
 
-    (_, T, HK, K), (HZ, V) = x.shape, z.shape[2:]
+    (HK, K), (HZ, V) = x.shape[2:], z.shape[2:]
     BV = by_dtype(config, "BV", z.dtype, V)
     return Launch(
         chunk_h_o_grads_kernel,
         grid=(seqs.N * HV * ceil_div(V, BV),),
         args=dict(
-            x=x, y=y, z=z, g=g, g_gamma=g_gamma, first=first, out=out, states=states, last=last, scale=scale,
-            cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets, T=T, NT=seqs.NT, HK=HK, HZ=HZ, HV=HV,
+            x=x, y=y, z=z, g=g, g_gamma=g_gamma, first=first, out=out, states=states, last=last,
+            forgotten=forgotten, scale=scale,
+            cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets, T=seqs.T, NT=seqs.NT, HK=HK, HZ=HZ,
+            HV=HV,
         ),
         constexprs=dict(
             K=K, V=V, C=C, BK=by_dtype(config, "BK", x.dtype, K), BV=BV, PRECISION=precision(x.dtype), **form

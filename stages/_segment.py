@@ -11,6 +11,7 @@ and a cotangent goes the other way through the same M: dS_in = M^T dS_out + what
 import torch
 
 from ._contract import F32, Launch, Port, ceil_div
+from ._forgotten import forgotten_launch
 from ._scan import scan_configs, state_scan
 from ._tiles import by_dtype, padded, precision
 
@@ -31,10 +32,17 @@ def segment_configs(axes, device):
 
 
 def segment_launches(
-    k, w, v, g, g_gamma, initial_state, map, decay, state, *, C, seqs, config, b_end=None
+    k, w, v, g, g_gamma, initial_state, map, decay, state, *, C, seqs, config, b_end=None, forgotten=None
 ):  # fmt: skip
-    """The scan for the state that leaves, and a kernel for the map; what nobody asked for is left out."""
+    """The scan for the state that leaves, and a kernel for the map; what nobody asked for is left out. forgotten
+    [N, HV]: room for the chunks that need not be scanned (_forgotten.py)."""
     launches = []
+    decays = any(x is not None for x in (g, g_gamma, b_end))
+    forgotten = forgotten if decays else None
+    if forgotten is not None and state is not None:
+        launches.append(
+            forgotten_launch(g, g_gamma, b_end, None, None, forgotten, K=k.shape[3], C=C, seqs=seqs)
+        )
     if map is not None:
         launches.append(map_launch(k, w, g, b_end, map, C=C, seqs=seqs, config=config))
     if decay is not None:
@@ -42,8 +50,9 @@ def segment_launches(
     if state is not None:
         launches.append(
             state_scan(
-                k, w, v, g, g_gamma, initial_state, None, None, state, b_end=b_end, C=C, seqs=seqs, config=config
-            )
+                k, w, v, g, g_gamma, initial_state, None, None, state, b_end=b_end, forgotten=forgotten, C=C,
+                seqs=seqs, config=config,
+            )  # fmt: skip
         )
     return launches
 

@@ -9,8 +9,9 @@ it is what the scan leaves of the identity when nothing is written.
 
 from . import chunk_delta_h
 from ._contract import Contract, Launcher
+from ._pieces import cut, in_pieces, whole
 from ._segment import MAP, STATE, identity, segment_configs, segment_launches
-from ._tiles import state_limits
+from ._segment_pieces import OF_MAPS, of_sequences, segment_limits, segment_pieces_limits, through_maps
 
 CONTRACT = Contract(
     inputs=chunk_delta_h.CONTRACT.inputs,
@@ -31,4 +32,15 @@ def launch(k, w, u, g, initial_state, map, state, *, C, seqs, config):
     return segment_launches(k, w, u, g, None, initial_state, map, None, state, C=C, seqs=seqs, config=config)
 
 
-LAUNCHERS = [Launcher("triton", launch, segment_configs, state_limits)]
+def pieces_launch(k, w, u, g, initial_state, map, state, maps, passed, entered, *, C, seqs, config):
+    count = config["PIECES"]
+    if whole(k, seqs):
+        return launch(k, w, u, g, initial_state, map, state, C=C, seqs=seqs, config=config)
+    each = launch(k, w, u, g, None, of_sequences(maps), of_sequences(passed), C=C, seqs=cut(seqs, count), config=config)
+    return each + through_maps(maps, passed, initial_state, entered, state, map, count)
+
+
+LAUNCHERS = [
+    Launcher("triton", launch, segment_configs, segment_limits),
+    Launcher("triton pieces", pieces_launch, in_pieces(segment_configs), segment_pieces_limits, OF_MAPS),
+]

@@ -43,6 +43,7 @@ outputs: {o: out.o, final_state: scan.final_state}
 """
 
 FASTER_ON = ("sm_90",)
+SEGMENT = "chunk_delta_states_segment"
 
 
 def reference(q, k, v, beta, Ai, g, initial_state, *, scale, C):

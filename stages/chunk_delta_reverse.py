@@ -44,6 +44,9 @@ CONTRACT = Contract(
 )
 
 
+SEGMENT = "chunk_delta_reverse_segment"
+
+
 def reference(q, k, beta, Ai, g, d_o, d_final_state, *, scale, C):
     """q, k [B, T, H, K], d_o [B, T, HV, V], beta, g [B, T, HV], Ai [B, T, HV, C], d_final_state [B, HV, K, V]."""
     B, T, HV, V = d_o.shape
@@ -77,18 +80,28 @@ def plain_configs(axes, device):
 
 
 def launch(q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, *, scale, C, seqs, config):
+    return reverse_launches(
+        q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, scale=scale, C=C, seqs=seqs, config=config
+    )
+
+
+def reverse_launches(
+    q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, *, scale, C, seqs, config, forgotten=None
+):  # fmt: skip
     """Through the chunks' own output, chunk by chunk into d_x; then the scan, which reads each row before it writes.
-    The kernel for Hopper does both at once."""
+    The kernel for Hopper does both at once. forgotten [N, HV]: for d_initial_state alone, chunks that need not be
+    scanned (_forgotten.py)."""
     from ..kernels.chunk_delta_reverse import chunk_delta_reverse_kernel
     from ..kernels.chunk_o_vjp import chunk_o_vjp_vh_kernel
 
-    (B, T, H, K), (HV, V) = k.shape, d_o.shape[2:]
-    shared = dict(q=q, k=k, g=g, d_o=d_o, scale=scale, cu_seqlens=seqs.cu_seqlens, T=T, NT=seqs.NT, H=H, HV=HV)
+    (H, K), (HV, V) = k.shape[2:], d_o.shape[2:]
+    slots = seqs.NT if seqs.packed else seqs.N * seqs.NT
+    shared = dict(q=q, k=k, g=g, d_o=d_o, scale=scale, cu_seqlens=seqs.cu_seqlens, T=seqs.T, NT=seqs.NT, H=H, HV=HV)
     sizes = dict(K=K, V=V, C=C, BK=by_dtype(config, "BK", k.dtype, K), PRECISION=precision(k.dtype))
     OV, BV = by_dtype(config, "OV", k.dtype, V), by_dtype(config, "BV", k.dtype, V)
     own = Launch(
         chunk_o_vjp_vh_kernel,
-        grid=(B * seqs.NT * HV * ceil_div(V, OV),),
+        grid=(slots * HV * ceil_div(V, OV),),
         args=dict(**shared, g_gamma=None, d_v=d_x, d_h=None, chunk_table=seqs.chunk_table),
         constexprs=dict(**sizes, BV=OV),
         num_warps=config["own_warps"],
@@ -99,7 +112,7 @@ def launch(q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, *, 
         grid=(seqs.N * HV * ceil_div(V, BV),),
         args=dict(
             **shared, beta=beta, Ai=Ai, d_final_state=d_final_state, d_x=d_x, d_s=d_s, d_initial_state=d_initial_state,
-            chunk_offsets=seqs.chunk_offsets,
+            forgotten=forgotten, chunk_offsets=seqs.chunk_offsets,
         ),
         constexprs=dict(**sizes, BV=BV),
         num_warps=by_dtype(config, "num_warps", k.dtype),

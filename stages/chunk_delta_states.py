@@ -48,6 +48,7 @@ outputs: {h: scan.h, v_new: scan.v_new, final_state: scan.final_state}
 """
 
 FASTER_ON = ("sm_90",)
+SEGMENT = "chunk_delta_states_segment"
 
 
 def reference(k, v, beta, Ai, g, initial_state, *, C):
@@ -72,16 +73,24 @@ def reference(k, v, beta, Ai, g, initial_state, *, C):
 
 
 def launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, *, C, seqs, config):
+    return [states_launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, C=C, seqs=seqs, config=config)]
+
+
+def states_launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, *, C, seqs, config, forgotten=None):
+    """Without v nothing is written, and the state that the scan starts from is the identity [K, K]. forgotten [N, HV]:
+    for final_state alone, chunks that need not be scanned (_forgotten.py)."""
     from ..kernels.chunk_delta_states import chunk_delta_states_kernel
 
-    (_, T, H, K), (HV, V) = k.shape, v.shape[2:]
+    (H, K), HV = k.shape[2:], beta.shape[2]
+    V = K if v is None else v.shape[3]
     BV = by_dtype(config, "BV", k.dtype, V)
     scan = Launch(
         chunk_delta_states_kernel,
         grid=(seqs.N * HV * ceil_div(V, BV),),
         args=dict(
             k=k, v=v, beta=beta, Ai=Ai, g=g, initial_state=initial_state, h=h, v_new=v_new, final_state=final_state,
-            cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets, T=T, NT=seqs.NT, H=H, HV=HV,
+            forgotten=forgotten, cu_seqlens=seqs.cu_seqlens, chunk_offsets=seqs.chunk_offsets, T=seqs.T, NT=seqs.NT,
+            H=H, HV=HV,
         ),
         constexprs=dict(K=K, V=V, C=C, BK=by_dtype(config, "BK", k.dtype, K), BV=BV, PRECISION=precision(k.dtype)),
         num_warps=by_dtype(config, "num_warps", k.dtype),
@@ -91,8 +100,8 @@ def launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, *, C, seqs, 
         from ..kernels.chunk_delta_states_sm90 import chunk_delta_states_sm90_kernel
 
         whole_ones = {**scan.args, "starts": None, "entered": None, "pieces": 1}
-        return [on_hopper(replace(scan, args=whole_ones), chunk_delta_states_sm90_kernel)]
-    return [scan]
+        return on_hopper(replace(scan, args=whole_ones), chunk_delta_states_sm90_kernel)
+    return scan
 
 
 def pieces_launch(

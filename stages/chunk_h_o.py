@@ -35,6 +35,7 @@ outputs: {o: out.o, final_state: scan.final_state}
 """
 
 FASTER_ON = ("sm_90",)
+SEGMENT = "chunk_h_segment"
 
 
 def reference(q, k, v, g, g_gamma, initial_state, *, scale, C):

@@ -72,6 +72,7 @@ outputs: {d_q: grads.d_q, d_k: grads.d_k, d_v: grads.d_v, d_g: gate.d_g, d_initi
 """
 
 FASTER_ON = ("sm_90",)
+SEGMENT = "chunk_h_reverse_segment"
 
 
 def reference(q, k, v, g, g_gamma, initial_state, d_o, d_final_state, *, scale, C):

@@ -39,6 +39,7 @@ outputs: {o: out.o, final_state: scan.final_state}
 """
 
 FASTER_ON = ("sm_90",)
+SEGMENT = "chunk_h_k_segment"
 
 
 def reference(qg, A, kg, v, b_end, initial_state, *, C):

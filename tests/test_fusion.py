@@ -114,8 +114,8 @@ def test_fp16_on_hopper(monkeypatch):
     assert notes(load("kda_core", fuse="auto"), given) == [
         "intra: kda_prescan in place of cumsum, intra",
         "out: chunk_delta_o_k in place of scan, out",
-        "out: chunk_delta_wy_o_k not in place of wy, scan, out: fp16: not verified: alone, on random inputs, its states "
-        "pass 65504; sm_90: no faster than the stages apart",
+        "out: chunk_delta_wy_o_k not in place of wy, scan, out: fp16: not verified: alone, on random inputs, its "
+        "states pass 65504; sm_90: no faster than the stages apart",
     ]
 
 

@@ -7,7 +7,7 @@ import torch
 
 from chunkwise.runner import load
 from chunkwise.runner.main import main
-from chunkwise.runner.parallel.cost_model import Machine, cost, factors_of
+from chunkwise.runner.parallel.cost_model import Machine, as_reported, cost, device_of, factors_of
 
 PAPER = Machine()
 SIZES = dict(B=1, T=4096, H=2, HV=4, K=64, V=32)
@@ -58,6 +58,39 @@ def test_a_report_gives_the_times_of_one_device(tmp_path, capsys):
     assert document["ranks"][0]["total_ms"] == pytest.approx(report["sum_of_stages_ms"])
     assert main(["plan", "gated_delta", "--report", str(file)]) == 2
     assert "is not the report of a run of gated_delta on one device" in capsys.readouterr().err
+
+
+def test_a_report_of_fused_stages(tmp_path, capsys):
+    """What ran fused is modelled fused; the segment takes as much longer than on paper as the scan that it is of."""
+    axes, fuse = "B=1,T=128,H=1,K=16,V=16", "chunk_h_o,chunk_h_o_grads"
+    run = ["run", "simple_gla", "--axes", axes, "--device", "cpu", "--backward", "--fuse", fuse, "--out", str(tmp_path)]
+    assert main(run) == 0
+    file = tmp_path / "simple_gla" / "report.json"
+    report = json.loads(file.read_text())
+    op = as_reported(load("simple_gla"), report)
+    assert op.fuse == fuse and device_of(report) == "cpu"
+    found = factors_of(op, report, Machine(device="cpu"), torch.float32)
+    assert found["scan"] == found["out"] and found["scan.vjp"] == found["out.vjp.grads"]
+    capsys.readouterr()
+    plan = ["plan", "simple_gla", "--axes", axes, "--dtype", "fp32", "--backward", "--report", str(file)]
+    assert main([*plan, "--ranks", "2", "--json"]) == 0
+    one, two = json.loads(capsys.readouterr().out)["ranks"]
+    assert one["total_ms"] == pytest.approx(report["sum_of_stages_ms"])
+    assert one["notes"] == two["notes"] and one["notes"][0] == "out: chunk_h_o in place of scan, out"
+
+
+def test_the_class_of_a_device():
+    assert device_of({"environment": {"compute_capability": "9.0"}}) == "sm_90"
+
+
+def test_what_is_planned_is_fused(capsys):
+    """On an H200 by default, at sizes that the kernels there take, and said so."""
+    assert main("plan gated_delta --axes T=4096 --ranks 2".split()) == 0
+    assert "note: out: chunk_delta_o in place of wy, scan, out" in capsys.readouterr().out
+    assert main("plan gated_delta --axes T=4096 --ranks 2 --fuse none".split()) == 0
+    assert "in place of" not in capsys.readouterr().out
+    assert main("plan gated_delta --axes T=4096,K=256 --ranks 2".split()) == 0
+    assert "chunk_delta_o not in place of wy, scan, out: K = 256: on sm_90 64 or 128" in capsys.readouterr().out
 
 
 def test_the_table(capsys):

@@ -2,8 +2,8 @@
 
 First the report of ``chunkwise run --context-parallel --backward``: verified in bfloat16, every stage timed, those of
 communication with their bytes. Then, for each size, the time of all ranks together, of rank 0 alone on all the rows
-where it can hold them, and the ratio of the two; efficiency is that ratio over the number of ranks. Alone its stages
-are fused where that is faster; what is cut runs them one by one.
+where it can hold them, and the ratio of the two; efficiency is that ratio over the number of ranks. Stages are fused
+where that is faster, alone and cut; notes below the report say which.
 
     torchrun --nproc-per-node 2 examples/context_parallel/measure.py [--tiny]        # --tiny: on CPUs, to try it
 """

@@ -138,6 +138,10 @@ class Op:
         """The same op in another mode; see load."""
         return Op(self.spec, self.stages, self.backend, self.memory_budget, check_mode(mode), self.fuse)
 
+    def with_fusions(self, fuse: str) -> "Op":
+        """The same op with other fusions; see load."""
+        return Op(self.spec, self.stages, self.backend, self.memory_budget, self.mode, fuse)
+
     def until(self, stage: str) -> "Op":
         """The part of the op up to one stage; that stage's outputs are its outputs."""
         return self.of(until(self.spec, self.stages, stage))

@@ -23,7 +23,6 @@ from ..reporting.outcome import Outcome, Progress, document_text
 from ..reporting.report_run import RunReport, document, run_lines, run_table
 from ..reporting.timing import Timings, time_call
 from ..reporting.write_file import write_file
-from ..rewriting.fusion import AUTO, NONE
 from ..verification.generate import make_inputs
 from ..verification.result import Verification
 from ..verification.small_case import small_case
@@ -31,11 +30,8 @@ from ._options import fixed_axes, input_sizes, out_folder, read_axes, read_budge
 from ._subject import pick_device, pick_dtype
 from .run import not_timed
 
-OWN_ROWS, BY_ONE = "each rank makes its own rows", "what is cut runs its stages one by one"
-WHY = {
-    "inputs": OWN_ROWS, "probe": OWN_ROWS, "until": OWN_ROWS, "fuse": BY_ONE,
-    "proton": "a profile is of one process",
-}  # fmt: skip
+OWN_ROWS = "each rank makes its own rows"
+WHY = {"inputs": OWN_ROWS, "probe": OWN_ROWS, "until": OWN_ROWS, "proton": "a profile is of one process"}
 LEAVES_LAST = 5.0
 """Seconds that a rank waits which leaves it to rank 0 to say why: torchrun ends all with the first that fails, and that
 should be the one that speaks."""
@@ -60,15 +56,17 @@ def run_ranks(args) -> Outcome:
 
 def cut_op(args):
     """The op of the command line, if it can be cut at all."""
-    for option in ("inputs", "probe", "until", "fuse", "proton"):
-        if getattr(args, option) not in (None, False, AUTO, NONE):
+    for option in WHY:
+        if getattr(args, option) not in (None, False):
             message = f"--{option} is not there with --context-parallel: {WHY[option]}"
             raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="leave it out, or run one process"))
     if args.mode == "recurrent":
         message = "--mode recurrent has no context parallel form: it goes token by token"
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="leave out --mode"))
     budget = read_budget(args)
-    op = load(args.pipeline, backend=args.backend, stages=args.stages, memory_budget=budget, mode="chunk")
+    op = load(
+        args.pipeline, backend=args.backend, stages=args.stages, memory_budget=budget, mode="chunk", fuse=args.fuse
+    )
     op = fixed_axes(op, read_axes(args.axes))
     read_params(args.params, op.spec.params)
     if found := cut_errors(op.whole, op.stages):

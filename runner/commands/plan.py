@@ -3,19 +3,19 @@
 import json
 import re
 from argparse import ArgumentTypeError
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from ..calling.function import load
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
-from ..parallel.cost_model import Cost, Machine, cost, factors_of
+from ..parallel.cost_model import Cost, Machine, as_reported, cost, device_of, factors_of
 from ..parallel.gather_graph import gathering
 from ..parallel.split_graph import cut_errors
 from ..planning.dtypes import IO_DTYPES
 from ..reporting.outcome import Outcome
 from ..workloads import WORKLOADS
-from ._options import fixed_axes, input_sizes, read_axes, stage_folders, workload
+from ._options import fixed_axes, fusion_option, input_sizes, read_axes, stage_folders, workload
 from ._tables import table
 
 NAME = "plan"
@@ -37,8 +37,9 @@ def arguments(parser) -> None:
     parser.add_argument("--dtype", choices=IO_DTYPES, default="bf16", help="IO dtype")
     parser.add_argument("--backward", action="store_true", help="forward, rebuild and backward")
     parser.add_argument(
-        "--report", metavar="FILE", help="report.json of run on one device: its times in place of peaks"
+        "--report", metavar="FILE", help="report.json of run on one device: its times in place of peaks, its fusions"
     )
+    fusion_option(parser)
     for name, unit in (("tflops", "TFLOP/s"), ("gbps", "GB/s of memory"), ("link-gbps", "GB/s"), ("link-us", "us")):
         default = getattr(Machine, name.replace("-", "_"))
         parser.add_argument(f"--{name}", type=positive, default=default, help=f"{unit} ({default:g}, an H200)")
@@ -68,12 +69,16 @@ def positive(text: str) -> float:
 
 def execute(args) -> Outcome:
     axes = read_axes(args.axes)
-    op = fixed_axes(load(args.pipeline, stages=args.stages, mode="chunk"), axes)
+    op = fixed_axes(load(args.pipeline, stages=args.stages, mode="chunk", fuse=args.fuse), axes)
     if found := cut_errors(op.whole, op.stages):
         raise ChunkwiseError(*found)
     sizes, io = input_sizes(op.whole, workload(args.workload, "cuda"), axes, None), IO_DTYPES[args.dtype]
     machine = Machine(args.tflops, args.gbps, args.link_gbps, args.link_us)
-    factors = factors_of(op, read_report(args.report, op), machine, io) if args.report else {}
+    factors = {}
+    if args.report:
+        report = read_report(args.report, op)
+        op, machine = as_reported(op, report), replace(machine, device=device_of(report))
+        factors = factors_of(op, report, machine, io)
     counts = [1, *(count for count in args.ranks if count > 1)]
     costs = [cost(op, sizes, io, count, machine, args.backward, factors) for count in counts]
     document = {
@@ -90,6 +95,7 @@ def read_report(path: str, op) -> dict:
     try:
         report = json.loads(Path(path).read_text(encoding="utf-8"))
         known = report["pipeline"] == op.spec.name and report["stages"] and "ranks" not in report
+        known = known and isinstance(report["environment"], dict)
     except (OSError, ValueError, TypeError, KeyError):
         known = False
     if not known:
@@ -139,4 +145,5 @@ def lines(costs: list[Cost], machine: Machine, measured: bool, gathers: bool) ->
         *(attention if gathers else []),
         f"by {basis}; link {machine.link_gbps:g} GB/s and {machine.link_us:g} us a collective, nothing overlapped",
         f"{worth}; fastest on {fastest.ranks}",
+        *(f"note: {note}" for note in dict.fromkeys(note for each in costs for note in each.notes)),
     ]

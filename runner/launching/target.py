@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ..planning.plan import ABSENT_GPU
+from ..planning.plan import absent_gpu
 
 
 class AbsentDriver:
@@ -30,10 +30,10 @@ def target(arch: int) -> Iterator[None]:
     """While it lasts, cuda devices are of this architecture (90 for sm_90), here and for Triton."""
     from triton.runtime import driver
 
-    standing, token = driver._active, ABSENT_GPU.set(f"sm_{arch}")
+    standing = driver._active
     driver.set_active(AbsentDriver(arch))
     try:
-        yield
+        with absent_gpu(f"sm_{arch}"):
+            yield
     finally:
         driver.set_active(standing)
-        ABSENT_GPU.reset(token)

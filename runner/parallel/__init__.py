@@ -12,6 +12,10 @@ affine map, S -> M S + H. So the pipeline stays as it is, but for its scan (spli
                scan.vjp.enter   what the ranks after make of them, through the transposed maps
                scan.vjp         as before, with that as the cotangent of its final state
 
+Stages are fused before the cut, as they are on one GPU (split_op.py): whoever does the scan's work, with its output
+say, names the stage that gives the map from what it reads itself, and takes the state that comes in. So does what
+stands for the scan's gradient. What is placed has the scan's name all the same.
+
 No gradient goes through the maps: the scan is seeded with the state that the sequence really has there, and its
 gradient with the cotangent that it really has there, so each rank's own vjp gives the gradients of its own rows.
 
@@ -32,7 +36,7 @@ Softmax attention needs the keys of all ranks instead: they are gathered around 
     gather_graph.py    the rewrite of attention
     gather_stage.py    its stages of communication
     kept.py            what a rewritten graph keeps for its backward pass
-    split_op.py        an op's split graphs and their plans
+    split_op.py        an op's split graphs, fused before they are cut, and their plans
     agreement.py       whether all ranks mean the same call, asked before the first launch
     whole_numbers.py   inputs that are the same on every rank: where documents end
     lost_rank.py       a collective that fails: one readable message

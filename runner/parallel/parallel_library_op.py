@@ -65,7 +65,7 @@ class ParallelLibraryOp(LibraryOp):
         given = {**tensors, **params}
         call, cut = self.parallel.agreed(given, *lengths_of(packing), packing[-1], outputs, compiled=gradients)
         call = self.parallel.split(call, cut) if self.parallel.ranks.size > 1 else call
-        _, results = run_forward(call, self.joint(call.graph, gradients, outputs, call.op))
+        _, results = run_forward(call, self.fused(call, self.joint(call.graph, gradients, outputs, call.op)))
         graph, _, _, sizes = self.op.read(tensors)
         sizes, joint = self.sizes(graph, sizes, packing), self.joint(graph, gradients, outputs)
         like = next(x for x in tensors.values() if x is not None)
@@ -106,7 +106,7 @@ class ParallelLibraryOp(LibraryOp):
         here = sizes | {"N": len(cut.of)}
         call = self.op.call(graph, nothing, params, here, None, cut.lengths, io, like.device, {})
         call = self.parallel.split(call, cut) if self.parallel.ranks.size > 1 else call
-        joint = self.joint(call.graph, gradients, cotangents, call.op)
+        joint = self.fused(call, self.joint(call.graph, gradients, cotangents, call.op))
         kept = {
             name: first_rows(x, shape(joint.values[name].axes, call.sizes)) if joint.values[name].producer else x
             for name, x in kept.items()

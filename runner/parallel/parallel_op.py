@@ -102,7 +102,8 @@ class ParallelOp:
         view = self.views.get((call.op, reach, uneven), lambda: SplitOp(call.op, self.ranks, reach, uneven))
         here = sizes_of(call.graph, reach, self.ranks.size, cut.lanes, sum(cut.rows or ()))
         sizes, params = {**call.sizes, **here}, {**call.params, **numbers_of(reach, cut)}
-        return replace(call, op=view, graph=view.graph(call.graph.absent), sizes=sizes, params=params)
+        graph = view.fused(view.graph(call.graph.absent), sizes, call.device, call.io)
+        return replace(call, op=view, graph=graph, sizes=sizes, params=params)
 
     def bind_here(self, given, cu_seqlens, seqlens, rows, outputs):
         """(the call on the rows here as if they were all, cut, lengths and rows of the whole call or None)."""

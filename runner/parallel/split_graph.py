@@ -1,7 +1,8 @@
 """The rewrite: a graph whose scans are seeded with the state that the ranks before leave. See the package's docstring.
 
-It works on the forward graph and on one with its backward pass. The scan and its vjp keep their ids and values, so that
-tables, pictures and errors keep speaking of the file; what is new stands around them, ``scan.segment`` and so on.
+It works on the forward graph and on one with its backward pass, as the file has them or with stages fused. The scan and
+its vjp keep their ids and values, so that tables, pictures and errors keep speaking of the file; what is new stands
+around them, ``scan.segment`` and so on, by the scan's name in the file whoever does its work.
 """
 
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic, Note
 from ..graphs.build_graph import term
 from ..graphs.graph import Graph, Node, Value
+from ..rewriting.replace_part import in_order
 from ..stage_files.stage_library import Stage
 from .cut import Cut
 from .exchange_stage import Ranks, exchange_stage
@@ -22,6 +24,8 @@ from .kept import keep_what_is_read
 MAPS = {"map": "maps", "decay": "decays"}
 """An output of a segment stage that is its map -> the port that takes those of all ranks."""
 PIECE = "cotangent/state/segment_start"
+REVERSED = ("initial_state", "d_final_state", "d_initial_state")
+"""The ports with a state of each sequence that a stage of a backward pass may have."""
 FORWARD, REVERSE = "merge_segments", "merge_cotangents"
 START = {"first": "_first_before", "count": "_count_before"}
 END = {"last": "_last_after", "count": "_count_after"}
@@ -100,9 +104,22 @@ def gather_error(node: Node, axis: str) -> Diagnostic:
 
 def holds_states(node: Node) -> bool:
     """Whether a stage takes or gives something of each sequence."""
+    return bool(node.stage.contract.mutated or state_ports(node))
+
+
+def state_ports(node: Node) -> list[str]:
     contract = node.stage.contract
-    ports = (*contract.inputs.values(), *contract.outputs.values())
-    return bool(contract.mutated) or any(node.axes.get(axis, axis) == "N" for port in ports for axis in port.axes)
+    ports = [*contract.inputs.items(), *contract.outputs.items()]
+    return [name for name, port in ports if any(node.axes.get(axis, axis) == "N" for axis in port.axes)]
+
+
+def against_cut(graph: Graph, node: Node) -> str | None:
+    """Why a graph could not be cut with a stage in it that fusion would bring in; None where it could."""
+    if any(mixes(node, axis) for axis in gathered_axes(graph)):
+        return "it does not say that it needs the rows of all ranks"
+    if node.stage.segment or {*state_ports(node)} <= {*(REVERSED if node.phase == "backward" else ())}:
+        return None
+    return "it does not say how its state crosses a cut"
 
 
 def state_error(node: Node) -> Diagnostic:
@@ -126,70 +143,91 @@ def segment_errors(node: Node, stages: Mapping[str, Stage]) -> list[Diagnostic]:
 
 
 class Split:
-    """Copies a graph node by node, with what the cut needs around each scan and its vjp."""
+    """Copies a graph node by node, with what the cut needs around each scan and its vjp. file: the graph before stages
+    were fused. scans: those in it. around: new node -> the scan or vjp there that it stands before."""
 
     def __init__(self, graph: Graph, stages: Mapping[str, Stage], ranks: Ranks, reach: str):
         self.graph, self.stages, self.ranks, self.reach = graph, stages, ranks, reach
+        self.file = graph.file or graph
+        self.scans = {id for id, node in self.file.nodes.items() if node.phase == "forward" and node.stage.segment}
         self.values, self.nodes = dict(graph.values), {}
         self.starts: dict[str, str] = {}
+        self.around: dict[str, str] = {}
         self.passed: dict[str, dict[str, str]] = {}
 
+    def scan_of(self, node: Node) -> str | None:
+        """The scan whose work a node does, or part of its gradient."""
+        ids = (id.removesuffix(".vjp").removesuffix(".rebuild") for id in (*node.replaces, node.id))
+        return next((id for id in ids if id in self.scans), None)
+
     def add(self, node: Node) -> None:
-        origin = node.id.removesuffix(".vjp").removesuffix(".rebuild")
-        if node.phase == "forward" and node.stage.segment:
-            self.enter(node)
-        elif node.phase == "backward" and node.stage.is_vjp and origin in self.starts:
-            return self.enter_backward(node, origin)
-        if node.phase != "backward" and origin in self.starts:
-            node = replace(node, inputs={**node.inputs, "initial_state": self.starts[origin]})
+        scan, ports = self.scan_of(node), node.stage.contract.inputs
+        if scan and node.phase == "forward":
+            self.enter(node, scan)
+        if scan and "initial_state" in ports:
+            node = replace(node, inputs={**node.inputs, "initial_state": self.starts[scan]})
+        if scan and node.phase == "backward" and "d_final_state" in ports:
+            end = self.enter_backward(node, scan)
+            node = replace(node, inputs={**node.inputs, "d_final_state": end})
         self.nodes[node.id] = node
 
-    def enter(self, scan: Node) -> None:
+    def enter(self, node: Node, scan: str) -> None:
         """The state that a scan starts from: its own, and what the ranks before leave."""
-        stage = self.stages[scan.stage.segment]
+        stage = self.stages[node.stage.segment]
         wanted = [port for port in stage.contract.outputs if port == "state" or self.reach == MAPS_TOO]
-        inputs = {port: scan.inputs[port] for port in stage.contract.inputs}
-        segment = self.place(f"{scan.id}.segment", stage, inputs, wanted, scan)
-        all_of = self.exchange(segment.outputs, scan, last=True)
-        self.passed[scan.id] = {MAPS[port]: all_of[f"{port}s"] for port in MAPS if f"{port}s" in all_of}
-        given = {**self.passed[scan.id], "states": all_of["states"], "initial_state": scan.inputs["initial_state"]}
-        merged = self.place(f"{scan.id}.enter", self.stages[FORWARD], given, ["start"], scan, START)
-        self.starts[scan.id] = merged.outputs["start"]
+        inputs = {port: node.inputs[port] for port in stage.contract.inputs}
+        segment = self.place(scan, "segment", stage, inputs, wanted, node, node.params)
+        all_of = self.exchange(scan, segment.outputs, node, last=True)
+        self.passed[scan] = {MAPS[port]: all_of[f"{port}s"] for port in MAPS if f"{port}s" in all_of}
+        given = {**self.passed[scan], "states": all_of["states"], "initial_state": node.inputs["initial_state"]}
+        merged = self.place(scan, "enter", self.stages[FORWARD], given, ["start"], node, START)
+        self.starts[scan] = merged.outputs["start"]
 
-    def enter_backward(self, vjp: Node, scan: str) -> None:
+    def enter_backward(self, node: Node, scan: str) -> str:
         """The cotangent of the state that a scan ends with: its own, and what the ranks after give back."""
-        segment = self.place(f"{vjp.id}.segment", vjp.stage, vjp.inputs, ["d_initial_state"], vjp)
+        vjp, stage = f"{scan}.vjp", self.stages.get(node.stage.segment, node.stage)
+        wanted = {"d_initial_state"}.union(*(launcher.always for launcher in stage.launchers))
+        segment = self.place(vjp, "segment", stage, node.inputs, sorted(wanted), node, node.params)
         sent = {"cotangent": segment.outputs["d_initial_state"]}
-        # what the vjp calls the gradient of an initial state is that of the piece alone
+        # what the node calls the gradient of an initial state is that of the piece alone
         self.values[sent["cotangent"]] = replace(self.values[sent["cotangent"]], unit=PIECE)
-        all_of = self.exchange(sent, vjp, last=False)
-        given = {**self.passed[scan], **all_of, "d_final_state": vjp.inputs["d_final_state"]}
-        merged = self.place(f"{vjp.id}.enter", self.stages[REVERSE], given, ["end"], vjp, END)
-        self.nodes[vjp.id] = replace(vjp, inputs={**vjp.inputs, "d_final_state": merged.outputs["end"]})
+        all_of = self.exchange(vjp, sent, node, last=False)
+        given = {**self.passed[scan], **all_of, "d_final_state": node.inputs["d_final_state"]}
+        return self.place(vjp, "enter", self.stages[REVERSE], given, ["end"], node, END).outputs["end"]
 
-    def exchange(self, sent: Mapping[str, str], like: Node, last: bool) -> Mapping[str, str]:
+    def exchange(self, scan: str, sent: Mapping[str, str], like: Node, last: bool) -> Mapping[str, str]:
         """What the ranks send, by port -> what has come in, by port."""
         near, values = self.reach == NEXT, {port: self.values[name] for port, name in sent.items()}
-        id = f"{like.id}.{'pass' if near else 'gather'}"
-        stage = exchange_stage(id, values, self.ranks, last, near)
-        return self.place(id, stage, sent, list(stage.contract.outputs), like).outputs
+        role = "pass" if near else "gather"
+        stage = exchange_stage(f"{scan}.{role}", values, self.ranks, last, near)
+        return self.place(scan, role, stage, sent, list(stage.contract.outputs), like, {}).outputs
 
-    def place(self, id: str, stage: Stage, inputs: Mapping, wanted, like: Node, params: Mapping | None = None) -> Node:
-        """A new node in the phase of another one, whose axes and place in the file it has."""
-        contract, axes = stage.contract, {axis: like.axes.get(axis, axis) for axis in stage.axis_names}
+    def place(self, scan: str, role: str, stage: Stage, inputs: Mapping, wanted, like: Node, params: Mapping) -> Node:
+        """A new node before a scan or its vjp, in the phase of another one, whose axes and place in the file it has."""
+        id, contract, axes = f"{scan}.{role}", stage.contract, {a: like.axes.get(a, a) for a in stage.axis_names}
         outputs = {port: f"{id}.{port}" for port in wanted}
-        node = Node(
-            id, stage, {port: inputs.get(port) for port in contract.inputs}, outputs, axes, params or {}, like.mark,
-            phase=like.phase,
-        )  # fmt: skip
+        inputs = {port: inputs.get(port) for port in contract.inputs}
+        params = {name: value for name, value in params.items() if name in contract.params}
+        node = Node(id, stage, inputs, outputs, axes, params, like.mark, phase=like.phase)
         for port, name in outputs.items():
             declared = contract.outputs[port]
             terms = tuple(axes.get(axis, term(axis)) for axis in declared.axes)
             laws = (_laws.parse(declared.where),) if declared.where else ()
             self.values[name] = Value(name, terms, declared.dtype, declared.unit, laws, id, port, like.mark)
-        self.nodes[id] = node
+        self.nodes[id], self.around[id] = node, scan
         return node
 
     def whole(self) -> Graph:
-        file = self.graph.file or self.graph
-        return keep_what_is_read(replace(self.graph, values=self.values, nodes=self.nodes, file=file))
+        nodes = in_order(self.nodes, self.values, self.places())
+        return keep_what_is_read(replace(self.graph, values=self.values, nodes=nodes, file=self.file))
+
+    def places(self) -> list[str]:
+        """The nodes as they come where the edges leave it open: what stands around a scan where the file has the scan,
+        whoever does its work. Ranks with other sizes may fuse other stages, and all exchange in the same order."""
+        file, here = list(self.file.nodes), list(self.nodes)
+
+        def place(id: str) -> tuple[int, int]:
+            stands = (self.around.get(id), id, *self.nodes[id].replaces)
+            return next(file.index(each) for each in stands if each in self.file.nodes), here.index(id)
+
+        return sorted(here, key=place)

@@ -1,12 +1,15 @@
 """An op as the calls of a cut sequence see it (call.Call): its graphs are split, its plans are its own."""
 
+from functools import partial
+
 from ..calling.call import Call
 from ..calling.function import Op
 from ..graphs.graph import Graph
 from ..planning.least_recent import LeastRecent
+from ..rewriting.fusion import NONE, fused_graph, fusions
 from .exchange_stage import Ranks
 from .gather_stage import Rows
-from .split_graph import split_graph
+from .split_graph import against_cut, split_graph
 
 
 class SplitOp:
@@ -28,11 +31,24 @@ class SplitOp:
         return self.split(key, lambda: self.op.joint_graph(*key))
 
     def split(self, key, make) -> Graph:
-        return self.graphs.get(key, lambda: split_graph(make(), self.op.stages, self.ranks, self.reach, self.rows))
+        return self.graphs.get(key, lambda: self.cut(make()))
+
+    def cut(self, graph: Graph) -> Graph:
+        return split_graph(graph, self.op.stages, self.ranks, self.reach, self.rows)
 
     def fused(self, graph: Graph, sizes, device, io=None) -> Graph:
-        """Itself: what is cut between its stages runs them one by one."""
-        return graph
+        """One of these graphs as it was, fused and then cut: what a segment's map is made of is what the fused scan
+        reads."""
+        if self.op.fuse == NONE:
+            return graph
+
+        def make():
+            allowed, whole = fusions(self.op.fuse, self.op.stages, device, io), graph.file
+            against = partial(against_cut, whole)
+            return graph, self.cut(fused_graph(whole, allowed, self.op.stages, sizes, device, io, against))
+
+        key = ("fused", id(graph), tuple(sizes.items()), device, io)
+        return self.graphs.get(key, make)[1]
 
     def has_gradient(self, name: str, absent: frozenset[str] = frozenset()) -> bool:
         return self.op.has_gradient(name, absent)

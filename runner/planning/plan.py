@@ -1,7 +1,8 @@
 """A graph with numbers and a device: which implementation runs each node, with which configuration and buffers."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,7 +23,7 @@ from .least_recent import LeastRecent
 from .tuned import chosen, config_text, kernel_key, other_machine
 
 ABSENT_GPU: ContextVar[str | None] = ContextVar("class of a GPU that is not here", default=None)
-"""What cuda devices are taken for; launching/target.py sets it."""
+"""What cuda devices are taken for: ``absent_gpu`` sets it."""
 BACKENDS = ("auto", "triton", "reference", "interpret")
 
 
@@ -85,6 +86,16 @@ class Plan:
         came_in = {name for name, value in self.results.items() if self.graph.values[value].producer is None}
         first = {value: name for name, value in reversed(self.results.items())}
         return tuple(n for n, value in self.results.items() if n in came_in or n not in (value, first[value]))
+
+
+@contextmanager
+def absent_gpu(name: str) -> Iterator[None]:
+    """While it lasts, cuda devices are of this class (sm_90)."""
+    token = ABSENT_GPU.set(name)
+    try:
+        yield
+    finally:
+        ABSENT_GPU.reset(token)
 
 
 def device_class(device: torch.device) -> str:

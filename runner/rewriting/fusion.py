@@ -1,6 +1,6 @@
 """Parts of the chunked form that one kernel can do, where the call's sizes allow it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import torch
@@ -51,13 +51,15 @@ def fused_graph(
     sizes: Mapping[str, int],
     device: torch.device,
     io: torch.dtype | None = None,
+    against: Callable[[Node], str | None] = lambda node: None,
 ) -> Graph:
     """The graph with parts of each phase replaced, the last phase first: what is rebuilt, and whether it can be rebuilt
-    in one kernel, is what the backward pass reads. What was refused, and why, is among its notes."""
+    in one kernel, is what the backward pass reads. What was refused, and why, is among its notes. against: what stands
+    against a node beside its sizes."""
     refused: list[str] = []
 
     def takes(node: Node) -> bool:
-        why = refusal(node, sizes, device, io)
+        why = against(node) or refusal(node, sizes, device, io)
         if why:
             refused.append(f"{node.id}: {node.stage.name} not in place of {', '.join(node.replaces)}: {why}")
         return not why

@@ -16,7 +16,7 @@ from chunkwise.runner.workloads import other_axes
 pytestmark = pytest.mark.gpu
 PIPELINES = ["gated_delta", "delta_rule", "simple_gla", "retention", "lightning", "gla", "kda", "mamba2"]
 ATTENTION = ["flash", "flash_varlen"]
-SIZES = dict(B=1, H=2, HV=4, K=64, V=64)
+SIZES = dict(B=1, H=2, HV=4, K=128, V=128)
 
 
 def verified(rank, size, name, device):

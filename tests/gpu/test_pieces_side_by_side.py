@@ -48,9 +48,9 @@ def test_heads_apart_and_gates_that_change(first):
     check(kernel(), x)
 
 
-@pytest.mark.parametrize("case", ["typical", "weak_gate"])
-def test_a_large_initial_state(case):
-    x = given(case=case)
+def test_a_large_initial_state():
+    """Of which nothing is left where most pieces start."""
+    x = given()
     check(kernel(), x | {"initial_state": 1e30 * x["initial_state"]})
 
 
@@ -90,7 +90,7 @@ def test_bits_of_batches_and_of_the_past(case):
 
 
 def test_packed_sequences_go_whole():
-    lengths = (5000, 0, 1, 3000)
+    lengths = (5000, 0, 1, 4000)
     x = inputs(kernel(), torch.bfloat16, device="cuda", seqlens=lengths, **{**SIZES, "B": 1, "T": sum(lengths)})
     check(kernel(), x, seqlens=lengths)
 

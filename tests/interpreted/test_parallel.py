@@ -12,17 +12,20 @@ from chunkwise.runner.stage_files.stage_library import find_stages
 from chunkwise.runner.verification.generate import make_inputs
 from chunkwise.runner.workloads import other_axes
 
-CASES = [
-    ("gated_delta", None, True), ("simple_gla", (5, 29), True), ("gla", None, False), ("kda_core", (3, 31), False),
-    ("flash", None, False), ("flash_varlen", None, True),
-]  # fmt: skip
-"""Pipeline, lengths, and whether gradients too."""
+DELTA = "delta_prescan,chunk_delta_o,chunk_delta_states,chunk_delta_grads"
+CASES = {
+    "gated_delta": (8, "none", None, True), "gated_delta fused": (8, DELTA, (5, 29), True),
+    "simple_gla": (7, "chunk_h_o,chunk_h_o_grads", (5, 29), True), "gla": (2, "chunk_h_o_k", None, False),
+    "kda_core": (2, "chunk_delta_o_k", (3, 31), False),
+    "flash": (2, "none", None, False), "flash_varlen": (6, "none", None, True),
+}  # fmt: skip
+"""Pipeline -> how many results, what is fused, lengths, and whether gradients too."""
 
 
 def verified(rank, size):
     found = {}
-    for name, lengths, backward in CASES:
-        op = load(name, backend="interpret")
+    for name, (_, fuse, lengths, backward) in CASES.items():
+        op = load(name.partition(" ")[0], backend="interpret", fuse=fuse)
         op = op.with_axes({"C": 16}) if "C" in op.spec.axes else op
         sizes = dict(B=1, T=34, H=1, HV=1, K=24, V=20)
         sizes = complete(op.whole, sizes | other_axes(sizes), lengths and len(lengths))
@@ -41,12 +44,9 @@ def found():
     return result
 
 
-MADE = {"gated_delta": 8, "simple_gla": 7, "gla": 2, "kda_core": 2, "flash": 2, "flash_varlen": 6}
-
-
-@pytest.mark.parametrize("name,made", MADE.items())
-def test_three_ranks(found, name, made):
-    assert found[name] == [made]
+@pytest.mark.parametrize("name", CASES)
+def test_three_ranks(found, name):
+    assert found[name] == [CASES[name][0]]
 
 
 @pytest.mark.parametrize("name,numbers", [("merge_segments", {"first": 0}), ("merge_cotangents", {"last": 4})])

@@ -6,7 +6,16 @@
 The states do not go through memory. What lies above A's diagonal is not read. arXiv:2312.06635.
 """
 
-from ._channel_scan_o import channel_scan_o, channel_scan_o_configs, channel_scan_o_launch, channel_scan_o_limits
+from ._channel_scan_o import (
+    NOT_IN,
+    channel_scan_o,
+    channel_scan_o_configs,
+    channel_scan_o_launch,
+    channel_scan_o_limits,
+    hopper_scan_configs,
+    hopper_scan_launch,
+    hopper_scan_limits,
+)
 from ._contract import F32, Contract, Launcher, Port
 
 CONTRACT = Contract(
@@ -46,4 +55,15 @@ def launch(qg, A, kg, v, b_end, initial_state, o, final_state, *, C, seqs, confi
     ]  # fmt: skip
 
 
-LAUNCHERS = [Launcher("triton", launch, channel_scan_o_configs, channel_scan_o_limits, always=("o",))]
+def launch_on_hopper(qg, A, kg, v, b_end, initial_state, o, final_state, *, C, seqs, config):
+    return [
+        hopper_scan_launch(
+            qg, A, kg, None, v, None, None, b_end, initial_state, o, final_state, C=C, seqs=seqs, config=config
+        )
+    ]  # fmt: skip
+
+
+LAUNCHERS = [
+    Launcher("triton", launch_on_hopper, hopper_scan_configs, hopper_scan_limits, not_in=NOT_IN, always=("o",)),
+    Launcher("triton", launch, channel_scan_o_configs, channel_scan_o_limits, always=("o",)),
+]

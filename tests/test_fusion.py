@@ -44,6 +44,14 @@ BY_SCANS = {
 }
 """The same by scans of the forward pass's form."""
 
+CHANNELS = [
+    ("gla", "gla_prescan", "cumsum, intra", "chunk_h_o_k", "scan, out"),
+    ("kda_core", "kda_prescan", "cumsum, intra", "chunk_delta_wy_o_k", "wy, scan, out"),
+    ("kda", "kda_norm_prescan", "qnorm, knorm, cumsum, intra", "chunk_delta_wy_o_k", "wy, scan, out"),
+]
+"""Pipeline under a decay per channel, what stands for its sums and scores, and for its scan and output, in place of
+what."""
+
 
 def notes(an_op, given):
     return list(an_op.bind(given).forward_plan().notes)
@@ -68,19 +76,47 @@ def test_the_scan_without_a_correction(name):
     assert notes(an_op, inputs(an_op, **SIZES)) == ["out: chunk_h_o in place of scan, out"]
 
 
-@pytest.mark.parametrize("name,fuse", [("gla", "chunk_h_o_k"), ("kda", "chunk_delta_o_k")])
-def test_the_scan_under_a_decay_per_channel(name, fuse):
-    an_op = load(name, fuse="chunk_h_o_k,chunk_delta_o_k")
-    assert notes(an_op, inputs(an_op, **SIZES)) == [f"out: {fuse} in place of scan, out"]
+@pytest.mark.parametrize("name,scores,before,scan,after", CHANNELS)
+def test_under_a_decay_per_channel(name, scores, before, scan, after):
+    """The chunk sums are an output for the backward pass alone: in the forward pass nobody reads them."""
+    an_op = load(name, fuse=f"{scores},{scan}")
+    given = inputs(an_op, **SIZES)
+    call = an_op.bind(given)
+    joint = call.joint(call.trainable(), call.wanted)
+    both = [f"intra: {scores} in place of {before}", f"out: {scan} in place of {after}"]
+    for plan, made in ((call.forward_plan(), False), (call.forward_plan(joint), True)):
+        [step] = [step for step in plan.steps if step.node.id == "intra"]
+        assert list(plan.notes) == both and (step.outputs["y"] is not None) == made
 
 
-@pytest.mark.parametrize("name,fuse", [("gla", "chunk_h_o_k"), ("kda", "chunk_delta_o_k")])
-def test_auto_on_hopper(monkeypatch, name, fuse):
-    """The notes are those of a plan for sm_90, in 16 bits alone."""
+def test_the_delta_scan_on_what_is_resolved():
+    an_op = load("kda", fuse="chunk_delta_o_k")
+    assert notes(an_op, inputs(an_op, **SIZES)) == ["out: chunk_delta_o_k in place of scan, out"]
+
+
+@pytest.mark.parametrize("name,scores,before,scan,after", CHANNELS)
+def test_auto_on_hopper(monkeypatch, name, scores, before, scan, after):
+    """The notes are those of a plan for sm_90, in 16 bits alone, at the sizes of the kernels written for it."""
     monkeypatch.setattr("chunkwise.runner.rewriting.fusion.device_class", lambda device: "sm_90")
     an_op = load(name, fuse="auto")
-    assert notes(an_op, inputs(an_op, torch.bfloat16, **SIZES)) == [f"out: {fuse} in place of scan, out"]
-    assert notes(an_op, inputs(an_op, **SIZES)) == []
+    taken = {**SIZES, "K": 128, "V": 64}
+    both = [f"intra: {scores} in place of {before}", f"out: {scan} in place of {after}"]
+    assert notes(an_op, inputs(an_op, torch.bfloat16, **taken)) == both
+    why = "K = 24: on sm_90 128; sm_90: no faster than the stages apart"
+    assert f"intra: {scores} not in place of {before}: {why}" in notes(an_op, inputs(an_op, torch.bfloat16, **SIZES))
+    assert notes(an_op, inputs(an_op, **taken)) == []
+
+
+def test_fp16_on_hopper(monkeypatch):
+    """The scan that resolves a chunk's dependences is refused; the one on what is resolved stays."""
+    monkeypatch.setattr("chunkwise.runner.rewriting.fusion.device_class", lambda device: "sm_90")
+    given = inputs(load("kda_core"), torch.float16, **{**SIZES, "K": 128, "V": 64})
+    assert notes(load("kda_core", fuse="auto"), given) == [
+        "intra: kda_prescan in place of cumsum, intra",
+        "out: chunk_delta_o_k in place of scan, out",
+        "out: chunk_delta_wy_o_k not in place of wy, scan, out: fp16: not verified: alone, on random inputs, its "
+        "states pass 65504; sm_90: no faster than the stages apart",
+    ]
 
 
 def backward(an_op, given, **keywords):
@@ -127,6 +163,7 @@ REFERENCES = [
     *((name, fuse) for name in FUSED for fuse in (BOTH, BACKWARD)),
     ("simple_gla", "chunk_h_o"),
     ("retention", "chunk_h_o"),
+    *((name, f"{scores},{scan}") for name, scores, _, scan, _ in (CHANNELS[0], CHANNELS[-1])),
     *((name, SCANS) for name in ("simple_gla", "retention", "mamba2")),
 ]
 
@@ -270,12 +307,12 @@ def test_sizes_that_a_fused_kernel_refuses():
 
 @pytest.mark.parametrize(
     "T, HV, V, taken",
-    [(8192, 1, 16, True), (8193, 32, 128, True), (8193, 31, 128, False), (1 << 15, 63, 64, False)],
+    [(8192, 1, 64, True), (8193, 32, 128, True), (8193, 31, 128, False), (1 << 15, 63, 64, False)],
 )
 def test_scans_of_few_heads_over_long_sequences_stay_apart(T, HV, V, taken):
     why = f"T = {T}, HV = {HV} and V = {V}: with so few heads scan and output are faster apart"
-    for name in ("chunk_h_o_k", "chunk_delta_o_k"):
-        [launcher] = find_stages()[name].launchers
+    for name, place in (("chunk_h_o_k", 1), ("chunk_delta_o_k", 0), ("chunk_delta_wy_o_k", 0)):
+        launcher = find_stages()[name].launchers[place]
         found = {launcher.when(dict(B=B, T=T, HV=HV, K=128, V=V, C=64), "sm_90") for B in (1, 8)}
         assert found == {None if taken else why}
 
@@ -293,6 +330,34 @@ def test_scans_of_few_heads_over_long_sequences_stay_apart(T, HV, V, taken):
 def test_sizes_of_the_kernel_for_hopper(axes, why):
     [launcher] = find_stages()["chunk_h_o"].launchers
     assert launcher.when(axes, "sm_90") == why and launcher.when(axes, "sm_80") is None
+
+
+@pytest.mark.parametrize(
+    "axes, why",
+    [
+        (dict(K=64, V=192, C=64), None),
+        (dict(K=128, V=128, C=32), "C = 32: on sm_90 64"),
+        (dict(K=96, V=128, C=64), "K = 96: on sm_90 64 or 128"),
+        (dict(K=128, V=96, C=64), "V = 96: on sm_90 a multiple of 64"),
+    ],
+)
+def test_sizes_of_the_scan_for_hopper_under_a_decay_per_channel(axes, why):
+    """Where there is none, the scan for all devices comes next, but that of chunk_delta_wy_o_k only elsewhere."""
+    plain, resolved = (find_stages()[name].launchers for name in ("chunk_h_o_k", "chunk_delta_wy_o_k"))
+    sizes = dict(B=1, T=128, HV=2) | axes
+    assert plain[0].when(sizes, "sm_90") == resolved[0].when(sizes, "sm_90") == why
+    assert plain[1].when(sizes, "sm_90") is None
+    assert resolved[1].when(sizes, "sm_90") == "sm_90: no faster than the stages apart"
+    assert plain[0].when(sizes, "sm_80") == resolved[0].when(sizes, "sm_80") == "sm_80: it is written for sm_90"
+    assert plain[1].when(sizes, "sm_80") is resolved[1].when(sizes, "sm_80") is None
+
+
+@pytest.mark.parametrize("HV, V, first", [(66, 128, 64), (67, 128, 128), (200, 64, 64)])
+def test_columns_of_the_resolving_scan_for_hopper(HV, V, first):
+    """They follow from one sequence's programs, whatever the batch."""
+    launcher = find_stages()["chunk_delta_wy_o_k"].launchers[0]
+    for B in (1, 100):
+        assert launcher.configs(dict(B=B, HV=HV, K=128, V=V, C=64), "sm_90")[0]["BV"] == first
 
 
 @pytest.mark.parametrize("HV, V, groups", [(16, 128, 3), (66, 128, 3), (67, 128, 1), (96, 64, 3)])

@@ -51,7 +51,8 @@ def all_cases(stages: Iterable) -> Iterator[Case]:
     absent optional inputs at K = V = 128, C = 64. Axes that a stage does not have are not varied."""
     for stage, backward, index, launcher in launchers(stages):
         usual = usual_sizes(stage)
-        for axes, dtype, arch in itertools.product(varied_sizes(stage, launcher), DTYPES, ARCHITECTURES):
+        dtypes = [dtype for dtype in DTYPES if dtype not in launcher.not_in]
+        for axes, dtype, arch in itertools.product(varied_sizes(stage, launcher), dtypes, ARCHITECTURES):
             for form in FORMS if axes == usual else FORMS[:1]:
                 yield from first_configs(stage, backward, index, launcher, axes, form, dtype, arch, None)
 

@@ -5,6 +5,8 @@ from support.ops import OPS, PIPELINES, check, inputs, op, same_bits
 
 from chunkwise.runner import load
 
+FUSED = "delta_prescan,chunk_delta_o,chunk_h_o,gla_prescan,kda_prescan,kda_norm_prescan,chunk_h_o_k,chunk_delta_wy_o_k"
+
 
 def verified(name, seqlens):
     kernel = op(name, 16, "interpret")
@@ -22,10 +24,9 @@ def test_plain(name):
 
 
 @pytest.mark.parametrize("seqlens", [None, (17, 0, 1)], ids=["plain", "packed"])
-@pytest.mark.parametrize("name", ["gated_delta", "delta_rule", "simple_gla", "gla", "kda_core"])
+@pytest.mark.parametrize("name", ["gated_delta", "delta_rule", "simple_gla", "gla", "kda"])
 def test_fused(name, seqlens):
-    fuse = "delta_prescan,chunk_delta_o,chunk_h_o,chunk_h_o_k,chunk_delta_o_k"
-    kernel = load(name, backend="interpret", mode="chunk", fuse=fuse).with_axes({"C": 16})
+    kernel = load(name, backend="interpret", mode="chunk", fuse=FUSED).with_axes({"C": 16})
     given = inputs(kernel, seqlens=seqlens, B=1, T=18, H=1, HV=2, K=24, V=40)
     assert kernel.bind(given, None, seqlens).forward_plan().notes
     check(kernel, given, seqlens=seqlens)
@@ -34,8 +35,7 @@ def test_fused(name, seqlens):
 @pytest.mark.parametrize("name", ["gated_delta", "simple_gla", "gla", "kda_core"])
 def test_fused_when_one_output_is_wanted(name):
     """A kernel that writes both leaves the other's bits as they are."""
-    fuse = "delta_prescan,chunk_delta_o,chunk_h_o,chunk_h_o_k,chunk_delta_o_k"
-    kernel = load(name, backend="interpret", mode="chunk", fuse=fuse).with_axes({"C": 16})
+    kernel = load(name, backend="interpret", mode="chunk", fuse=FUSED).with_axes({"C": 16})
     given = inputs(kernel, B=1, T=18, H=1, HV=1, K=16, V=16)
     both = kernel(**given)
     for output in ("o", "final_state"):

@@ -127,6 +127,8 @@ def plain_configs(axes, device):
     shared = {"BK": 64, "BK_F32": 32, "BV": 64, "BV_F32": 32, "num_stages_F32": 1}
     if axes["C"] == 128:
         tiles = [(8, 2), (8, 1)]
+        # beside three float32 tiles of 128 rows and columns there is no more room in shared memory
+        shared |= {"BK_F32": 16, "BV_F32": 16}
     else:
         tiles = [(4, 3), (4, 2), (8, 3)] if device == "sm_90" else [(8, 3), (8, 2)]
     return [{**shared, "num_warps": warps, "num_stages": stages} for warps, stages in tiles]

@@ -107,11 +107,18 @@ def stage_inputs(op, io=torch.float32, *, seqlens=None, seed=0, device="cpu", **
             made[name] = x.to(port_dtype(value.dtype, io))
         elif value.unit == "lse/ln" and "q" in graph.inputs:
             made[name] = made[name] + 2  # about where the scores' is: their weights are near 1
-    if "g" in made and "map" in graph.outputs:
-        made["g"] = made["g"] / 8  # what decays below fp16's smallest number has no digits there
+    if io == torch.float16:
+        made |= within_fp16(made, graph, sizes)
     if {"k", "beta", "Ai"} <= made.keys():
         made["Ai"] = inverse_of_its_keys(made, seqlens or (sizes["T"],), sizes["C"])
     return {name: made[name] for name in graph.inputs}
+
+
+def within_fp16(made, graph, sizes) -> dict[str, torch.Tensor]:
+    """The inputs whose results would leave fp16: maps that decay to nothing or grow, gradients by weights beyond 1."""
+    changed = [name for name in ("g", "b_end", "kg") if name in made and "map" in graph.outputs]
+    weak = {name: made[name] / (2 * sizes["NT"]) for name in changed}
+    return weak | {name: made[name] + 8 for name in made if graph.inputs[name].unit == "lse/ln" and "q" in made}
 
 
 def inverse_of_its_keys(made, lengths, C) -> torch.Tensor:

@@ -1,11 +1,14 @@
 """Segments of few heads, cut into pieces that run side by side (_pieces.py): what the whole does follows from those.
 
 Under the delta rule the pieces' maps are made for that, which is as much work again: it pays from FEWEST pieces on.
-Decays cost nothing. What a piece has forgotten when it ends is left out of each (_forgotten.py).
+Decays cost nothing. What a piece has forgotten when it ends is left out of each (_forgotten.py). fp16 is not cut under
+the delta rule: maps are chained in tf32, which has fewer digits than a product of fp16 numbers.
 """
 
+import torch
+
 from ._contract import F32, INT, Launch, Port, ceil_div
-from ._pieces import chain, pieces
+from ._pieces import chain, pieces, whole
 from ._tiles import padded, state_limits
 
 FEWEST = 4
@@ -32,6 +35,11 @@ def segment_pieces_limits(axes, device):
     found = pieces(axes)
     few = f"T = {axes['T']} and HV = {axes['HV']} make {found} pieces: they pay from {FEWEST} on"
     return state_limits(axes, device) or (few if found < FEWEST else None)
+
+
+def uncut(k, seqs):
+    """Whether a segment with a map goes in one piece for what it is, whatever its sizes."""
+    return whole(k, seqs) or k.dtype == torch.float16
 
 
 def of_sequences(scratch):

@@ -9,9 +9,9 @@ A state S that came in from the rank before would leave as map S + state.
 from . import chunk_delta_h_k
 from ._channel_scan import channel_scan
 from ._contract import Contract, Launcher
-from ._pieces import cut, in_pieces, whole
+from ._pieces import cut, in_pieces
 from ._segment import MAP, STATE, identity, segment_configs, segment_launches
-from ._segment_pieces import OF_MAPS, of_sequences, segment_limits, segment_pieces_limits, through_maps
+from ._segment_pieces import OF_MAPS, of_sequences, segment_limits, segment_pieces_limits, through_maps, uncut
 
 CONTRACT = Contract(
     inputs=chunk_delta_h_k.CONTRACT.inputs,
@@ -35,7 +35,7 @@ def launch(kg, w, u, b_end, initial_state, map, state, *, C, seqs, config):
 
 def pieces_launch(kg, w, u, b_end, initial_state, map, state, maps, passed, entered, *, C, seqs, config):
     count = config["PIECES"]
-    if whole(kg, seqs):
+    if uncut(kg, seqs):
         return launch(kg, w, u, b_end, initial_state, map, state, C=C, seqs=seqs, config=config)
     each = launch(
         kg, w, u, b_end, None, of_sequences(maps), of_sequences(passed), C=C, seqs=cut(seqs, count), config=config

@@ -9,9 +9,9 @@ it is what the scan leaves of the identity when nothing is written.
 
 from . import chunk_delta_h
 from ._contract import Contract, Launcher
-from ._pieces import cut, in_pieces, whole
+from ._pieces import cut, in_pieces
 from ._segment import MAP, STATE, identity, segment_configs, segment_launches
-from ._segment_pieces import OF_MAPS, of_sequences, segment_limits, segment_pieces_limits, through_maps
+from ._segment_pieces import OF_MAPS, of_sequences, segment_limits, segment_pieces_limits, through_maps, uncut
 
 CONTRACT = Contract(
     inputs=chunk_delta_h.CONTRACT.inputs,
@@ -34,7 +34,7 @@ def launch(k, w, u, g, initial_state, map, state, *, C, seqs, config):
 
 def pieces_launch(k, w, u, g, initial_state, map, state, maps, passed, entered, *, C, seqs, config):
     count = config["PIECES"]
-    if whole(k, seqs):
+    if uncut(k, seqs):
         return launch(k, w, u, g, initial_state, map, state, C=C, seqs=seqs, config=config)
     each = launch(k, w, u, g, None, of_sequences(maps), of_sequences(passed), C=C, seqs=cut(seqs, count), config=config)
     return each + through_maps(maps, passed, initial_state, entered, state, map, count)

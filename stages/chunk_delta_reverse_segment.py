@@ -8,8 +8,16 @@ Of a piece that forgets, only its first chunks are scanned (_forgotten.py).
 from . import chunk_delta_reverse
 from ._contract import F32, Contract, Launcher, Port
 from ._forgotten import SCRATCH, forgotten_launch
-from ._pieces import cut, in_pieces, whole
-from ._segment_pieces import FORGOTTEN, OF_MAPS, of_sequences, segment_limits, segment_pieces_limits, through_maps
+from ._pieces import cut, in_pieces
+from ._segment_pieces import (
+    FORGOTTEN,
+    OF_MAPS,
+    of_sequences,
+    segment_limits,
+    segment_pieces_limits,
+    through_maps,
+    uncut,
+)  # fmt: skip
 from ._tiles import by_dtype
 from .chunk_delta_states import states_launch
 
@@ -51,7 +59,7 @@ def pieces_launch(
     *, scale, C, seqs, config,
 ):  # fmt: skip
     forgotten, count, given = of_sequences(forgotten), config["PIECES"], dict(scale=scale, C=C, config=config)
-    if whole(k, seqs):
+    if uncut(k, seqs):
         return launch(q, k, beta, Ai, g, d_o, d_final_state, d_initial_state, d_x, forgotten, seqs=seqs, **given)
     pieces = cut(seqs, count)
     return [

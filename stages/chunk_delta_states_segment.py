@@ -13,9 +13,17 @@ import torch
 from . import chunk_delta_states
 from ._contract import Contract, Launcher
 from ._forgotten import SCRATCH, forgotten_launch
-from ._pieces import cut, in_pieces, whole
+from ._pieces import cut, in_pieces
 from ._segment import MAP, STATE
-from ._segment_pieces import FORGOTTEN, OF_MAPS, of_sequences, segment_limits, segment_pieces_limits, through_maps
+from ._segment_pieces import (
+    FORGOTTEN,
+    OF_MAPS,
+    of_sequences,
+    segment_limits,
+    segment_pieces_limits,
+    through_maps,
+    uncut,
+)  # fmt: skip
 
 CONTRACT = Contract(
     inputs=chunk_delta_states.CONTRACT.inputs,
@@ -50,7 +58,7 @@ def launch(k, v, beta, Ai, g, initial_state, map, state, forgotten, *, C, seqs, 
 
 def pieces_launch(k, v, beta, Ai, g, initial_state, map, state, forgotten, maps, passed, entered, *, C, seqs, config):
     forgotten, count = of_sequences(forgotten), config["PIECES"]
-    if whole(k, seqs):
+    if uncut(k, seqs):
         return launch(k, v, beta, Ai, g, initial_state, map, state, forgotten, C=C, seqs=seqs, config=config)
     each = launch(
         k, v, beta, Ai, g, None, of_sequences(maps), of_sequences(passed), forgotten,

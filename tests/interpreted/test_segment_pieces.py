@@ -18,7 +18,8 @@ NAMES = [name for name, stage in STAGES.items() if segment_pieces_limits in [eac
 def in_pieces(op, name, count, monkeypatch):
     """The op whose segment is cut, at whatever size, in float32: the interpreter has no other dtype."""
     module = importlib.import_module(f"chunkwise.stages.{name}")
-    monkeypatch.setattr(module, "whole", lambda k, seqs: seqs.packed)
+    asked = "uncut" if hasattr(module, "uncut") else "whole"
+    monkeypatch.setattr(module, asked, lambda k, seqs: seqs.packed)
     cut = STAGES[name].launchers[-1]
     cut = replace(cut, when=always, configs=lambda *at, made=cut.configs: [c | {"PIECES": count} for c in made(*at)])
     return Op(op.spec, {**op.stages, name: replace(STAGES[name], launchers=(cut,))}, op.backend)

@@ -107,18 +107,22 @@ def stage_inputs(op, io=torch.float32, *, seqlens=None, seed=0, device="cpu", **
             made[name] = x.to(port_dtype(value.dtype, io))
         elif value.unit == "lse/ln" and "q" in graph.inputs:
             made[name] = made[name] + 2  # about where the scores' is: their weights are near 1
+    inverse = {"k", "beta", "Ai"} <= made.keys()
+    if inverse:
+        made["beta"] = made["beta"].sigmoid()  # beyond 1 a state grows over a long sequence
     if io == torch.float16:
         made |= within_fp16(made, graph, sizes)
-    if {"k", "beta", "Ai"} <= made.keys():
+    if inverse:
         made["Ai"] = inverse_of_its_keys(made, seqlens or (sizes["T"],), sizes["C"])
     return {name: made[name] for name in graph.inputs}
 
 
 def within_fp16(made, graph, sizes) -> dict[str, torch.Tensor]:
     """The inputs whose results would leave fp16: maps that decay to nothing or grow, gradients by weights beyond 1."""
-    changed = [name for name in ("g", "b_end", "kg") if name in made and "map" in graph.outputs]
-    weak = {name: made[name] / (2 * sizes["NT"]) for name in changed}
-    return weak | {name: made[name] + 8 for name in made if graph.inputs[name].unit == "lse/ln" and "q" in made}
+    if "map" in graph.outputs:
+        factors = {name: 4 / made[name].abs().max() for name in ("g", "b_end") if name in made} | {"w": 0.5, "beta": 1}
+        return {name: made[name] * (factor / sizes["NT"]) for name, factor in factors.items() if name in made}
+    return {name: x + 8 for name, x in made.items() if graph.inputs[name].unit == "lse/ln" and "q" in made}
 
 
 def inverse_of_its_keys(made, lengths, C) -> torch.Tensor:

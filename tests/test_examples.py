@@ -239,16 +239,19 @@ def test_decode_table(device):
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_memory_by_segments(device):
     """The shorter the segments, the less memory; a CPU counts none."""
-    workload = "tiny" if device == "cpu" else "B4_T2048_H16_D128"
-    words = ["simple_gla", "--workload", workload, "--chunks", "2,1", "--device", device]
+    workload, chunks = ("tiny", "2,1") if device == "cpu" else ("B1_T8192_H96_D128", "64,32")
+    words = ["simple_gla", "--workload", workload, "--chunks", chunks, "--device", device]
     command = [sys.executable, EXAMPLES / "memory_by_segments.py", *words]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")][1:]
-    assert [row[0] for row in rows] == ["no state", "a state every 2 chunks", "a state every 1 chunks"]
+    assert [row[0] for row in rows] == ["no state", *(f"a state every {n} chunks" for n in chunks.split(","))]
     assert all(float(row[1]) > 0 for row in rows)
-    peaks = [row[2] for row in rows]
-    assert peaks == ["-"] * 3 if device == "cpu" else sorted(map(float, peaks), reverse=True) == [*map(float, peaks)]
+    if device == "cpu":
+        assert [row[2] for row in rows] == ["-"] * 3
+    else:
+        peaks = [float(row[2]) for row in rows]
+        assert peaks == sorted(peaks, reverse=True) and peaks[-1] < 0.8 * peaks[0]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="measures, where there is a GPU")

@@ -20,8 +20,20 @@ SIZES = dict(B=2, T=70, H=1, HV=2, K=24, V=16)
 BOTH = "delta_prescan,chunk_delta_o"
 PRESCAN = "solve: delta_prescan in place of cumsum, kkt, solve"
 SCAN = "out: chunk_delta_o in place of wy, scan, out"
-FUSED = {"gated_delta": [PRESCAN, SCAN], "delta_rule": [SCAN], "qwen3_next_gdn": [PRESCAN, SCAN]}
+
+
+def nowhere(stage, pipeline):
+    return f"{stage} not used: no part of {pipeline}, by itself, is what it stands for"
+
+
+FUSED = {
+    "gated_delta": [PRESCAN, SCAN],
+    "delta_rule": [SCAN, nowhere("delta_prescan", "delta_rule")],
+    "qwen3_next_gdn": [PRESCAN, SCAN],
+}
 """Pipeline -> what both do in it."""
+
+
 BACKWARD = "chunk_delta_grads,chunk_delta_states"
 STATES = "scan.rebuild: chunk_delta_states in place of wy.rebuild, scan.rebuild"
 GRADIENT = "out.vjp.reverse, out.vjp.grads: chunk_delta_reverse, chunk_delta_grads in place of "
@@ -87,6 +99,21 @@ def test_under_a_decay_per_channel(name, scores, before, scan, after):
     for plan, made in ((call.forward_plan(), False), (call.forward_plan(joint), True)):
         [step] = [step for step in plan.steps if step.node.id == "intra"]
         assert list(plan.notes) == both and (step.outputs["y"] is not None) == made
+
+
+def test_a_name_that_has_no_place_is_said():
+    """Whoever asks for a fusion is told; auto, which asks for none, is not."""
+    an_op = load("simple_gla", fuse="chunk_delta_o,chunk_h_o,chunk_delta_grads")
+    given = inputs(an_op, **SIZES)
+    elsewhere = nowhere("chunk_delta_o", "simple_gla")
+    no_gradient = "chunk_delta_grads not used: it stands for gradients, and none are asked for"
+    fused = "out: chunk_h_o in place of scan, out"
+    assert notes(an_op, given) == [fused, elsewhere, no_gradient]
+    call = an_op.bind(given)
+    with_gradients = list(call.forward_plan(call.joint(call.trainable(), call.wanted)).notes)
+    missing = nowhere("chunk_delta_grads", "simple_gla")
+    assert with_gradients[:1] == [fused] and {elsewhere, missing} <= {*with_gradients}
+    assert notes(load("simple_gla", fuse="auto"), given) == []
 
 
 def test_the_delta_scan_on_what_is_resolved():
@@ -156,7 +183,7 @@ def test_only_the_scans_that_are_wanted():
     assert made(wanted=["v"]) == {"out.vjp.grads": ["d_v"]}
     assert made(wanted=["q", "initial_state"]) == {"out.vjp.grads": ["d_q", "d_initial_state"]}
     assert made(wanted=["g"]) == {"out.vjp.grads": ["h", "d_s"], "out.vjp.gate": ["d_g"], "cumsum.vjp": ["d_x"]}
-    assert backward_notes(an_op, given, cotangents=["final_state"]) == []
+    assert backward_notes(an_op, given, cotangents=["final_state"]) == [nowhere(SCANS, "simple_gla")]
 
 
 REFERENCES = [
@@ -251,14 +278,14 @@ def test_what_a_fused_stage_would_keep_to_itself_is_not_fused(tmp_path):
     text = text[: text.index("definition:")] + text[text.index("stages:") :]
     (tmp_path / "p.yaml").write_text(text.replace("outputs: {o: out.o,", "outputs: {h: scan.h, o: out.o,"))
     an_op = load(tmp_path / "p.yaml", fuse=BOTH)
-    assert notes(an_op, inputs(an_op, **SIZES)) == [PRESCAN]
+    assert notes(an_op, inputs(an_op, **SIZES)) == [PRESCAN, nowhere("chunk_delta_o", "gated_delta")]
 
 
 def test_a_backward_pass_that_reads_more_is_not_fused(tmp_path):
     """A gradient comes in for the states of this variant: the reverse scan would not take it."""
     an_op = gated_delta(tmp_path, ("outputs: {o: out.o,", "outputs: {h: scan.h, o: out.o,"))
     given = inputs(an_op, **SIZES)
-    assert backward_notes(an_op, given) == []
+    assert backward_notes(an_op, given) == [nowhere("chunk_delta_grads", "gated_delta")]
     assert backward_notes(an_op, given, cotangents=["o", "final_state"]) == BACKWARDS["gated_delta"]
 
 
@@ -291,8 +318,9 @@ def test_only_what_is_wanted_is_made():
     given = inputs(an_op, **SIZES)
     made = [step.node.outputs for step in an_op.bind(given).backward_plan(backward(an_op, given, wanted=["v"])).steps]
     assert made[1:] == [{"d_x": "out.vjp.reverse.d_x", "d_s": "out.vjp.reverse.d_s"}, {"d_v": "wy.vjp.d_v"}]
-    assert backward_notes(an_op, given, cotangents=["final_state"]) == []
-    assert backward_notes(an_op, given, wanted=["initial_state"]) == []
+    none = [nowhere("chunk_delta_grads", "gated_delta")]
+    assert [line for line in backward_notes(an_op, given, cotangents=["final_state"]) if line != STATES] == none
+    assert [line for line in backward_notes(an_op, given, wanted=["initial_state"]) if line != STATES] == none
 
 
 def test_sizes_that_a_fused_kernel_refuses():

@@ -194,7 +194,7 @@ class Op:
 
         def make():
             allowed = fusions(self.fuse, self.stages, device, io)
-            return graph, fused_graph(graph, allowed, self.stages, sizes, device, io)
+            return graph, fused_graph(graph, allowed, self.stages, sizes, device, io, named=self.fuse != AUTO)
 
         key = ("fused", id(graph), tuple(sizes.items()), device, io)
         return self.graphs.get(key, make)[1]  # beside the graph itself, which keeps its id from being another's

@@ -6,7 +6,7 @@ from ..calling.call import Call
 from ..calling.function import Op
 from ..graphs.graph import Graph
 from ..planning.least_recent import LeastRecent
-from ..rewriting.fusion import NONE, fused_graph, fusions
+from ..rewriting.fusion import AUTO, NONE, fused_graph, fusions
 from .exchange_stage import Ranks
 from .gather_stage import Rows
 from .split_graph import against_cut, split_graph
@@ -45,7 +45,8 @@ class SplitOp:
         def make():
             allowed, whole = fusions(self.op.fuse, self.op.stages, device, io), graph.file
             against = partial(against_cut, whole)
-            return graph, self.cut(fused_graph(whole, allowed, self.op.stages, sizes, device, io, against))
+            named = self.op.fuse != AUTO
+            return graph, self.cut(fused_graph(whole, allowed, self.op.stages, sizes, device, io, against, named))
 
         key = ("fused", id(graph), tuple(sizes.items()), device, io)
         return self.graphs.get(key, make)[1]

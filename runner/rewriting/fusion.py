@@ -13,6 +13,7 @@ from ..graphs.wire import did_you_mean
 from ..planning.plan import device_class, offers
 from ..stage_files.stage_library import Stage
 from .apply import with_gradients_replaced, with_replaced
+from .gradient_pattern import gradient_uses
 
 NONE, AUTO = "none", "auto"
 
@@ -52,13 +53,17 @@ def fused_graph(
     device: torch.device,
     io: torch.dtype | None = None,
     against: Callable[[Node], str | None] = lambda node: None,
+    named: bool = False,
 ) -> Graph:
     """The graph with parts of each phase replaced, the last phase first: what is rebuilt, and whether it can be rebuilt
     in one kernel, is what the backward pass reads. What was refused, and why, is among its notes. against: what stands
-    against a node beside its sizes."""
+    against a node beside its sizes. named: somebody asked for each of the allowed, and is told where one has no
+    place."""
     refused: list[str] = []
+    tried: set[str] = set()
 
     def takes(node: Node) -> bool:
+        tried.add(node.stage.name)
         why = against(node) or refusal(node, sizes, device, io)
         if why:
             refused.append(f"{node.id}: {node.stage.name} not in place of {', '.join(node.replaces)}: {why}")
@@ -69,7 +74,16 @@ def fused_graph(
         found = with_replaced(found, [stage for stage in allowed if stage.pattern], stages, takes, phase)
     if found.kept:  # what only the stages replaced have read is not made any more
         found = replace(found, kept=tuple(name for name in found.kept if name in found.read_later))
+    if named:
+        refused += [no_place(stage, graph) for stage in allowed if not tried & {stage.name, *gradient_uses(stage)}]
     return replace(found, notes=(*graph.notes, *dict.fromkeys(refused))) if refused else found
+
+
+def no_place(stage: Stage, graph: Graph) -> str:
+    """What is said of a fusion that was asked for, and that nothing here is."""
+    if stage.gradient_of and not graph.cotangents:
+        return f"{stage.name} not used: it stands for gradients, and none are asked for"
+    return f"{stage.name} not used: no part of {graph.name}, by itself, is what it stands for"
 
 
 def refusal(node: Node, sizes: Mapping[str, int], device: torch.device, io: torch.dtype | None) -> str | None:

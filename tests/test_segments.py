@@ -1,10 +1,15 @@
 """An op on a segment of the rows at a time: outputs, states and gradients are those of one call."""
 
+import time
+
 import pytest
 import torch
 
 from chunkwise.runner import ChunkwiseError, load
 from chunkwise.runner.graphs.sizes import complete
+from chunkwise.runner.loading.pipelines import find_pipeline
+from chunkwise.runner.parallel.cut import packed_cut, packed_cuts
+from chunkwise.runner.parallel.split_graph import cut_errors
 from chunkwise.runner.verification.generate import make_cotangents, make_inputs
 from chunkwise.runner.workloads import other_axes
 
@@ -99,9 +104,93 @@ def test_compiled():
     same(passes(op, inputs, cotangents, None), found)
 
 
+def test_compiled_packed():
+    lengths = (13, 0, 27)
+    op, inputs, cotangents = case("simple_gla", lengths, 40)
+    segmented = op.in_segments(chunks=1)
+    compiled = torch.compile(lambda **given: segmented(**given), backend="aot_eager", fullgraph=True)
+    out = compiled(**inputs, seqlens=lengths)
+    whole = op(**inputs, seqlens=lengths)
+    same(whole._asdict(), out._asdict())
+    with pytest.raises(Exception, match="in segments needs seqlens, the lengths on the host"):
+        compiled(**inputs, cu_seqlens=torch.tensor([0, 13, 13, 40]))
+    with pytest.raises(Exception, match="initial_state has 3 states, and the number of sequences is 1"):
+        compiled(**inputs)
+
+
+def test_what_is_kept_for_the_backward_pass():
+    """Of a batch, whose segments are not contiguous, no copies; and a write to an input is seen."""
+    op, inputs, _ = case("simple_gla", None, 128)
+    leaves = {name: x.detach().requires_grad_() for name, x in inputs.items()}
+    kept, given = {}, {x.untyped_storage().data_ptr() for x in leaves.values()}
+
+    def pack(x):
+        kept[x.untyped_storage().data_ptr()] = x.untyped_storage().nbytes()
+        return x
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda x: x):
+        out = op.in_segments(chunks=4)(**leaves)
+    own = sum(bytes for address, bytes in kept.items() if address not in given)
+    assert own < 0.5 * sum(x.nbytes for x in inputs.values())
+    out = op.in_segments(chunks=4)(**leaves)
+    with torch.no_grad():
+        leaves["v"].zero_()
+    with pytest.raises(RuntimeError, match="modified .*inplace"):
+        out.o.sum().backward()
+
+
+def test_lengths_and_names_that_can_be_read_once():
+    op, inputs, _ = case("simple_gla", (13, 27), 40)
+    out = op.in_segments(chunks=1)(**inputs, seqlens=iter((13, 27)), outputs=(n for n in ["o"]))
+    assert out.final_state is None and torch.allclose(out.o, op(**inputs, seqlens=(13, 27)).o, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("absent", [(), ("initial_state",)], ids=["state", "bare"])
+def test_no_batch(absent):
+    op, inputs, _ = case("simple_gla", None, 40, absent)
+    nothing = {name: x[:0] for name, x in inputs.items()}
+    one, two = op(**nothing), op.in_segments(chunks=1)(**nothing)
+    assert (one.o.shape, one.final_state.shape) == (two.o.shape, two.final_state.shape)
+
+
+def test_many_sequences_in_many_segments():
+    """The cuts of 2,048 sequences in 1,024 segments, all at once."""
+    lengths, rows = [64] * 2048, [128] * 1024
+    start = time.process_time()
+    cuts = packed_cuts(lengths, rows)
+    assert time.process_time() - start < 1
+    assert cuts[5] == packed_cut(lengths, rows, 5) and [cut.of for cut in cuts[:2]] == [(0, 1), (2, 3)]
+
+
+@pytest.mark.parametrize("change", ["two scans", "no state comes in"])
+def test_states_that_are_not_those_of_one_scan(tmp_path, change):
+    text = find_pipeline("simple_gla").read_text()
+    text = text[: text.index("definition:")] + text[text.index("stages:") :]
+    scan = next(line for line in text.splitlines() if "use: chunk_h," in line)
+    bare = scan.replace(", initial_state: initial_state", "")
+    if change == "two scans":
+        text = text.replace(scan, f"{bare.replace('scan:', 'other:')}\n{scan}").replace("h: scan.h", "h: other.h")
+    else:
+        text = "\n".join(line for line in text.splitlines() if not line.startswith("  initial_state:"))
+        text = text.replace(scan, bare)
+    (tmp_path / "p.yaml").write_text(text)
+    with pytest.raises(ChunkwiseError, match="has no one scan that takes its state from an input"):
+        load(tmp_path / "p.yaml").in_segments(chunks=1)
+
+
+def test_what_is_made_chunk_by_chunk_is_not_cut():
+    """Inside a chunk another sum begins."""
+    op = load("gated_delta").given({"cumsum": "b"})
+    message = "the input b is made chunk by chunk, and a cut may lie inside a chunk"
+    with pytest.raises(ChunkwiseError, match=message):
+        op.in_segments(chunks=1)
+    assert [each.message for each in cut_errors(op.whole, op.stages)] == [message]
+
+
 REFUSED = [
     ("gated_delta", 0, "a segment is a whole number of chunks, from 1, not 0"),
     ("gated_delta", True, "a segment is a whole number of chunks, from 1, not True"),
+    ("gated_delta", 1.5, "a segment is a whole number of chunks, from 1, not 1.5"),
     ("flash", 2, "flash needs the rows of all segments at once"),
     ("gla_serial", 2, "scan (gla_chunk_scan) holds a state of each sequence, and does not say how it crosses a cut"),
 ]

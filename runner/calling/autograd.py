@@ -2,7 +2,7 @@
 
 An output that no wanted gradient reaches does not require one; an input that the loss does not depend on has the
 gradient None. In-place writes to what backward reads are PyTorch's to detect; an input that is not contiguous is
-copied, and its copy kept.
+copied by each pass, and itself kept.
 """
 
 from collections.abc import Collection
@@ -64,8 +64,7 @@ def run_forward(call, joint: Graph) -> tuple[Tensors, Tensors]:
     run, inputs, seqs = call.forward(joint), call.tensors, call.seqs
     results = run.at_once(inputs, seqs)
     if results is None:
-        inputs = call.contiguous
-        results = run(inputs, seqs)
+        results = run(call.contiguous, seqs)
     kept = {name: inputs[name] for name in joint.inputs_read_later}
     for name in joint.kept:
         kept[name] = results[name]

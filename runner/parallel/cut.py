@@ -57,11 +57,25 @@ def rows_cut(rows: tuple[int, ...], rank: int) -> Cut:
 def packed_cut(lengths: Sequence[int], rows: Sequence[int], rank: int) -> Cut:
     """Of packed sequences. lengths: of the whole sequences. rows: of each rank."""
     held = ranks_of(lengths, rows)
-    starts, borders = [0, *accumulate(lengths)], [0, *accumulate(rows)]
-    low, high = borders[rank], borders[rank + 1]
     of = tuple(n for n, ranks in enumerate(held) if rank in ranks)
+    return cut_of(rank, of, held, [0, *accumulate(lengths)], [0, *accumulate(rows)], most(held))
+
+
+def packed_cuts(lengths: Sequence[int], rows: Sequence[int]) -> list[Cut]:
+    """Those of all ranks."""
+    held, of = ranks_of(lengths, rows), [[] for _ in rows]
+    for n, ranks in enumerate(held):
+        for rank in ranks:
+            of[rank].append(n)
+    starts, borders, spans = [0, *accumulate(lengths)], [0, *accumulate(rows)], most(held)
+    return [cut_of(rank, tuple(mine), held, starts, borders, spans) for rank, mine in enumerate(of)]
+
+
+def cut_of(rank: int, of: tuple[int, ...], held: list[range], starts: list[int], borders: list[int], spans: int) -> Cut:
+    """of: the sequences that lie on the rank; held: the ranks that each lies on."""
+    low, high = borders[rank], borders[rank + 1]
     if not of:
-        return Cut((-1,), (0,), (True,), (True,), range(0), range(0), most(held), len(lengths))
+        return Cut((-1,), (0,), (True,), (True,), range(0), range(0), spans, len(held))
     return Cut(
         of=of,
         lengths=tuple(max(0, min(starts[n + 1], high) - max(starts[n], low)) for n in of),
@@ -69,17 +83,20 @@ def packed_cut(lengths: Sequence[int], rows: Sequence[int], rank: int) -> Cut:
         ends=tuple(held[n][-1] == rank for n in of),
         before=range(held[of[0]][0], rank),
         after=range(rank + 1, held[of[-1]][-1] + 1),
-        spans=most(held),
-        total=len(lengths),
+        spans=spans,
+        total=len(held),
     )
 
 
 def ranks_of(lengths: Sequence[int], rows: Sequence[int]) -> list[range]:
     """The ranks that each sequence lies on; one without rows where its first row would lie, at the end on the last."""
-    borders, found, start = [0, *accumulate(rows)], [], 0
+    ends, found, first, start = [*accumulate(rows)], [], 0, 0
     for length in lengths:
-        first = next((r for r in range(len(rows)) if borders[r] <= start < borders[r + 1]), len(rows) - 1)
-        last = next((r for r in range(first, len(rows)) if start + length <= borders[r + 1]), len(rows) - 1)
+        while first < len(rows) - 1 and ends[first] <= start:
+            first += 1
+        last = first
+        while last < len(rows) - 1 and ends[last] < start + length:
+            last += 1
         found.append(range(first, last + 1))
         start += length
     return found
@@ -101,7 +118,7 @@ def tokens_of(sizes: Mapping[str, int]) -> int:
 
 
 def most(held: Sequence[range]) -> int:
-    return max(map(len, held), default=0)
+    return max([0, *(len(ranks) for ranks in held)])
 
 
 def even_rows(tokens: int, ranks: int) -> tuple[int, ...]:

@@ -6,7 +6,9 @@ shrinks with the segment, for as many more launches. Where sequences lie is what
 segments for ranks.
 """
 
+import sys
 from collections.abc import Iterator, Mapping
+from numbers import Integral
 
 import torch
 
@@ -15,7 +17,7 @@ from ..calling.read_arguments import wanted_outputs
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..planning.sequences import host_lengths, lengths_of
-from .cut import Cut, packed_cut, plain_cut
+from .cut import Cut, packed_cuts, plain_cut
 from .gather_graph import gathering
 from .split_graph import cut_errors
 
@@ -28,7 +30,7 @@ class SegmentedOp:
     def __init__(self, op: Op, chunks: int):
         self.op = op.with_mode("chunk")
         check_segments(self.op, chunks)
-        self.rows = chunks * op.spec.axes["C"].value
+        self.rows = min(int(chunks) * op.spec.axes["C"].value, sys.maxsize)
         self.initial, self.final = states_of(self.op)
 
     def __repr__(self) -> str:
@@ -39,11 +41,14 @@ class SegmentedOp:
         sequence is cut where a segment ends; cu_seqlens without seqlens is read back, once."""
         if positional:
             refuse_positional(self.op.spec)
-        if not torch.compiler.is_compiling():
-            self.op.bind(given, cu_seqlens, seqlens, outputs)
         wanted = wanted_outputs(self.op.spec, outputs)
-        if cu_seqlens is not None or seqlens is not None:
-            seqlens = lengths_of(cu_seqlens) if seqlens is None else host_lengths(seqlens)
+        seqlens = None if seqlens is None else host_lengths(seqlens)
+        if torch.compiler.is_compiling():
+            self.check_compiled(given, cu_seqlens, seqlens)
+        else:
+            self.op.bind(given, cu_seqlens, seqlens, wanted)
+        if cu_seqlens is not None and seqlens is None:
+            seqlens = lengths_of(cu_seqlens)
         states = States(given.get(self.initial))
         segments = zip(self.pieces(given), self.cuts(given, seqlens), strict=True)
         found = [self.segment(piece, cut, states, wanted) for piece, cut in segments]
@@ -51,6 +56,16 @@ class SegmentedOp:
         if self.final in wanted:
             results[self.final] = states.final()
         return self.op.result._make([results.get(name) for name in self.op.spec.outputs])
+
+    def check_compiled(self, given: Mapping, cu_seqlens, seqlens) -> None:
+        """What only the whole call shows; the rest is each segment's to refuse. Compiled code raises a TypeError."""
+        if cu_seqlens is not None and seqlens is None:
+            raise TypeError(f"error[CW604]: {self.op.spec.name} in segments needs seqlens, the lengths on the host")
+        state = given.get(self.initial)
+        count = len(seqlens) if seqlens is not None else self.size(given, "B")
+        if state is not None and state.shape[0] != count:
+            message = f"{self.initial} has {state.shape[0]} states, and the number of sequences is {count}"
+            raise TypeError(f"error[CW604]: {message}")
 
     def pieces(self, given: Mapping) -> Iterator[dict]:
         """What each segment is given, but for states and lengths."""
@@ -68,8 +83,10 @@ class SegmentedOp:
         """Where the sequences lie in each segment."""
         B, T = self.size(given, "B"), self.size(given, "T")
         rows = [min(self.rows, T - start) for start in range(0, T, self.rows)] or [0]
-        for at in range(len(rows)):
-            yield plain_cut(B, at, len(rows)) if seqlens is None else packed_cut(seqlens, rows, at)
+        if seqlens is None:
+            yield from (plain_cut(B, at, len(rows)) for at in range(len(rows)))
+        else:
+            yield from packed_cuts(seqlens, rows)
 
     def size(self, given: Mapping, axis: str) -> int:
         return next(
@@ -97,7 +114,7 @@ class States:
     """The states of the whole sequences, row by row, as the segments come by. given: those they begin with, or None."""
 
     def __init__(self, given: torch.Tensor | None):
-        self.given, self.last = given, {}
+        self.given, self.last, self.none = given, {}, None
 
     def entering(self, cut: Cut) -> torch.Tensor | None:
         if self.given is None and all(cut.begins):
@@ -113,10 +130,11 @@ class States:
         return like.new_zeros(1, *like.shape[1:]) if self.given is None or n < 0 else self.given[n : n + 1]
 
     def leave(self, cut: Cut, found: torch.Tensor) -> None:
+        self.none = found[:0]
         self.last.update({n: found[at : at + 1] for at, n in enumerate(cut.of) if n >= 0})
 
     def final(self) -> torch.Tensor:
-        return torch.cat([self.last[n] for n in sorted(self.last)])
+        return torch.cat([self.last[n] for n in sorted(self.last)] or [self.none])
 
 
 def joined(parts: list[torch.Tensor], axis: int) -> torch.Tensor:
@@ -124,25 +142,32 @@ def joined(parts: list[torch.Tensor], axis: int) -> torch.Tensor:
 
 
 def check_segments(op: Op, chunks) -> None:
-    """Raises ChunkwiseError: no whole number of chunks, or an op whose rows do not hang together by states alone."""
-    if isinstance(chunks, bool) or not isinstance(chunks, int) or chunks < 1:
-        message = f"a segment is a whole number of chunks, from 1, not {chunks!r}"
+    """Raises ChunkwiseError: no whole number of chunks, or an op whose rows do not hang together by one state alone."""
+    if isinstance(chunks, bool) or not isinstance(chunks, Integral) or chunks < 1:
+        message = f"a segment is a whole number of chunks, from 1, not {chunks!r:.80}"
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="op.in_segments(chunks=32)"))
     if found := cut_errors(op.whole, op.stages):
         raise ChunkwiseError(*found)
-    message = None
     if gathering(op.whole):
-        message = f"{op.spec.name} needs the rows of all segments at once"
-    elif None in states_of(op):
-        message = f"{op.spec.name} does not take and give the state that goes from segment to segment"
-    if message:
-        help = "an input of the unit state/sequence_start and an output of state/sequence_end carry it"
+        raise ChunkwiseError(
+            Diagnostic(codes.NOT_CUT, f"{op.spec.name} needs the rows of all segments at once", op.spec.mark)
+        )
+    if None in states_of(op):
+        message = f"{op.spec.name} has no one scan that takes its state from an input and gives it to an output"
+        help = "the state that one segment leaves is what the next one is given, and all that it is given"
         raise ChunkwiseError(Diagnostic(codes.NOT_CUT, message, op.spec.mark, help=help))
+    for name, value in op.whole.outputs.items():
+        if name != states_of(op)[1] and "T" not in op.whole.values[value].axes:
+            message = f"the output {name} has no row for each token, by which segments are joined"
+            raise ChunkwiseError(Diagnostic(codes.NOT_CUT, message, op.spec.mark))
 
 
 def states_of(op: Op) -> tuple[str | None, str | None]:
-    """The input and the output that are the scan's state."""
-    outputs = {name: op.whole.values[value] for name, value in op.whole.outputs.items()}
-    first = [name for name, value in op.whole.inputs.items() if value.unit == "state/sequence_start"]
-    last = [name for name, value in outputs.items() if value.unit == "state/sequence_end"]
-    return (first[0], last[0]) if len(first) == len(last) == 1 else (None, None)
+    """The input and the output that are the state of the one scan."""
+    scans = [node for node in op.whole.nodes.values() if node.stage.segment]
+    if len(scans) != 1:
+        return None, None
+    [scan], outputs = scans, op.whole.outputs
+    first = scan.inputs.get("initial_state")
+    last = [name for name, value in outputs.items() if value == scan.outputs.get("final_state")]
+    return (first if first in op.whole.inputs else None), (last[0] if last else None)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from ...stages import _laws
+from ...stages._units import UNITS
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic, Note
 from ..graphs.build_graph import term
@@ -76,7 +77,8 @@ def cut_errors(graph: Graph, stages: Mapping[str, Stage]) -> list[Diagnostic]:
     forward = [node for node in graph.nodes.values() if node.phase == "forward"]
     if gathering(graph):
         return [gather_error(node, axis) for axis in gathered_axes(graph) for node in forward if mixes(node, axis)]
-    found = [state_error(node) for node in forward if holds_states(node) and not node.stage.segment]
+    found = [chunk_error(value) for value in graph.inputs.values() if counts_by_chunk(value)]
+    found += [state_error(node) for node in forward if holds_states(node) and not node.stage.segment]
     found += [error for node in forward if node.stage.segment for error in segment_errors(node, stages)]
     if not found and not any(node.stage.segment for node in forward):
         message = f"{graph.name} has no scan whose state could cross from rank to rank, nor a stage that gathers rows"
@@ -126,6 +128,16 @@ def state_error(node: Node) -> Diagnostic:
     message = f"{node.id} ({node.stage.name}) holds a state of each sequence, and does not say how it crosses a cut"
     help = 'a scan names the stage that gives a piece\'s map in its file: SEGMENT = "..."'
     return Diagnostic(codes.NOT_CUT, message, node.mark, help=help)
+
+
+def counts_by_chunk(value: Value) -> bool:
+    """Whether it means something else where other chunks begin, as they do after a cut inside one."""
+    return "chunk" in UNITS.get(value.unit, "") or bool({"C", "NT"} & {*value.axes})
+
+
+def chunk_error(value: Value) -> Diagnostic:
+    message = f"the input {value.name} is made chunk by chunk, and a cut may lie inside a chunk"
+    return Diagnostic(codes.NOT_CUT, message, value.mark, help="let a stage of the pipeline make it from what has none")
 
 
 def segment_errors(node: Node, stages: Mapping[str, Stage]) -> list[Diagnostic]:

@@ -14,7 +14,7 @@ import time
 
 import torch
 
-from chunkwise.runner import load
+from chunkwise.runner import ChunkwiseError, load
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.verification.generate import make_inputs
 from chunkwise.runner.workloads import WORKLOADS
@@ -29,8 +29,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--chunks", type=lambda text: [int(n) for n in text.split(",")], default=[64, 32, 16])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     given = parser.parse_args(arguments)
-    for name in given.ops:
-        table(name, given.workload, given.chunks, torch.device(given.device))
+    try:
+        for name in given.ops:
+            table(name, given.workload, given.chunks, torch.device(given.device))
+    except ChunkwiseError as error:
+        print(error, file=sys.stderr)
+        return 2
     return 0
 
 

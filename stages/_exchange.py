@@ -11,25 +11,37 @@ and of what every rank needs whole, the rows of all ranks one after another, and
 The runner makes the contract for what is exchanged, and hands the reference the process group.
 """
 
+from collections import deque
 from dataclasses import replace
 
 import torch
 
 from ._contract import F32, Contract, Port
 
+LAST = deque(maxlen=2)
+"""What gloo's threads did last. A thread lets go of its work a moment after that is done, and must not be the last to:
+for the tensors in it, it would wait for a Python that may be ending by then, which aborts the process."""
+
 
 def collective(y, x, group):
     """PyTorch's all-gather into one tensor, under its name of 2.13 or the one before."""
     distributed = torch.distributed
     gather = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
-    gather(y, x, group=group)
+    finish([gather(y, x, group=group, async_op=True)], group)
 
 
 def reduction(y, x, group):
     """PyTorch's reduce-scatter of one tensor, under its name of 2.13 or the one before."""
     distributed = torch.distributed
     scatter = getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
-    scatter(y, x, group=group)
+    finish([scatter(y, x, group=group, async_op=True)], group)
+
+
+def finish(works, group):
+    for work in works:
+        work.wait()
+    if torch.distributed.get_backend(group) == "gloo":
+        LAST.append(works)
 
 
 def contract(rows: dict[str, str], units: dict[str, str]) -> Contract:
@@ -95,8 +107,6 @@ def passed_on(x, group, LANES, last, to, source):
     rows = (x[len(x) - LANES :] if last else x[:LANES]).contiguous()
     y = torch.zeros_like(rows)
     pairs = [(distributed.isend, rows, to), (distributed.irecv, y, source)]
-    for work in distributed.batch_isend_irecv(
-        [distributed.P2POp(run, tensor, peer, group) for run, tensor, peer in pairs if peer is not None]
-    ):
-        work.wait()
+    there = [distributed.P2POp(run, tensor, peer, group) for run, tensor, peer in pairs if peer is not None]
+    finish(distributed.batch_isend_irecv(there), group)
     return y[None]

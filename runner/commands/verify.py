@@ -53,8 +53,9 @@ def execute(args) -> Outcome:
         progress=progress,
     )
     progress.done()
-    table = [*(f"note: {note}" for note in what.notes), *probe_lines(probed), verify_table(result)]
-    report = {**document(result), **probe_document(probed), "notes": what.notes}
+    notes = [*what.notes, *result.notes]
+    table = [*(f"note: {note}" for note in notes), *probe_lines(probed), verify_table(result)]
+    report = {**document(result), **probe_document(probed), "notes": notes}
     if args.attribute:
         table += [attribution_table(result.attributions), *attribution_lines(result.attributions)]
         report["attribution"] = attribution_document(result.attributions)

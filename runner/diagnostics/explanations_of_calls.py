@@ -72,8 +72,9 @@ OF_CALLS = {
         "Name the records.jsonl of two runs of chunkwise bench, or their folders.",
     ),
     codes.NOT_CUT: (
-        "Context parallel cuts sequences across ranks. What crosses a cut is a scan's state, through the map that the "
-        "scan's file names by SEGMENT; a stage that holds something of each sequence and names none cannot be cut. "
+        "Context parallel cuts sequences across ranks, op.in_segments into segments that run one after the other. What "
+        "crosses a cut is a scan's state, through the map that the scan's file names by SEGMENT; a stage that holds "
+        "something of each sequence and names none cannot be cut. "
         "Attention needs the keys of all ranks, along the axis that its file names by GATHERED. A pipeline without "
         "either cannot be cut.",
         "chunkwise run gla_serial --context-parallel      # the teaching form: its scan names no segment stage",

@@ -81,7 +81,7 @@ def cut_errors(graph: Graph, stages: Mapping[str, Stage]) -> list[Diagnostic]:
     found += [state_error(node) for node in forward if holds_states(node) and not node.stage.segment]
     found += [error for node in forward if node.stage.segment for error in segment_errors(node, stages)]
     if not found and not any(node.stage.segment for node in forward):
-        message = f"{graph.name} has no scan whose state could cross from rank to rank, nor a stage that gathers rows"
+        message = f"{graph.name} has no scan whose state could cross a cut, nor a stage that gathers rows"
         found.append(Diagnostic(codes.NOT_CUT, message, graph.spec.mark))
     return found
 

@@ -102,7 +102,8 @@ class Attribution:
 class Verification:
     """rows in running order, the op's last. heads: the key heads that were checked; None for all. lengths: of packed
     sequences. failure: what went wrong first and where it stands; None when ok. attributions: one for each output
-    and gradient, where that was asked for. peers: of other implementations, which decide nothing."""
+    and gradient, where that was asked for. peers: of other implementations, which decide nothing. notes: what the plans
+    say of what was checked: which stages stand for which, and what was refused."""
 
     pipeline: str
     sizes: Mapping[str, int]
@@ -115,6 +116,7 @@ class Verification:
     failure: Diagnostic | None = None
     attributions: tuple[Attribution, ...] = ()
     peers: tuple[PeerRow, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

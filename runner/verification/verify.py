@@ -100,9 +100,10 @@ def verify(
     theirs = [row for name in vs for row in of_peer(name, whole, heads, truth, judged, progress)]
     lengths, found = call.packing.on_host() if call.packing else None, failure(subject, rows)
     blamed = attribute_errors(subject, truth.results, progress) if attribute else ()
+    notes = tuple(dict.fromkeys(note for plan in subject.plans for note in plan.notes))
     return Verification(
         call.graph.name, call.sizes, call.io, call.backend, case, tuple(rows), heads, lengths, found, blamed,
-        tuple(theirs),
+        tuple(theirs), notes,
     )  # fmt: skip
 
 

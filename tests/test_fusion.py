@@ -116,6 +116,13 @@ def test_a_name_that_has_no_place_is_said():
     assert notes(load("simple_gla", fuse="auto"), given) == []
 
 
+def test_verify_says_what_it_verified():
+    """The stage that stood for others, and the name that stood for none."""
+    an_op = load("gla", fuse="gla_prescan,kda_prescan")
+    fused, none = "intra: gla_prescan in place of cumsum, intra", nowhere("kda_prescan", "gla")
+    assert check(an_op, inputs(an_op, **SIZES)).notes == (fused, none)
+
+
 def test_the_delta_scan_on_what_is_resolved():
     an_op = load("kda", fuse="chunk_delta_o_k")
     assert notes(an_op, inputs(an_op, **SIZES)) == ["out: chunk_delta_o_k in place of scan, out"]

@@ -88,6 +88,7 @@ def check_causality(an_op, given: dict, name: str, t: int, value: float) -> None
 
 def before(given: dict, t: int) -> torch.Tensor:
     """Weights of a loss on the tokens before t alone."""
-    weights = torch.randn(given["v"].shape, generator=torch.Generator().manual_seed(1))
-    rows = torch.arange(weights.shape[1])[None, :, None, None]
+    v = given["v"]
+    weights = torch.randn(v.shape, generator=torch.Generator().manual_seed(1)).to(v.device)
+    rows = torch.arange(v.shape[1], device=v.device)[None, :, None, None]
     return torch.where(rows < t, weights[:, :1].expand_as(weights) * (1 + 0.1 * rows), 0.0)

@@ -198,5 +198,5 @@ BY_HEAD = {
 NOT_IN = {"fp16": "d_q was not finite on an H200 (NOTES.md)"}
 LAUNCHERS = [
     Launcher("triton", launch, configs, keys_of_their_own, not_in=NOT_IN),
-    Launcher("triton", launch_by_head, configs, shared_keys, BY_HEAD, NOT_IN),
+    Launcher("triton by head", launch_by_head, configs, shared_keys, BY_HEAD, NOT_IN),
 ]

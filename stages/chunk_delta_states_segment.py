@@ -1,5 +1,4 @@
-"""What a piece of a sequence does to the state under the delta rule, from the inverse: its map, and the state that it
-leaves.
+"""What a piece does to the state under the delta rule, from the inverse: its map, and the state that it leaves.
 
     map   = product over the piece's chunks, the last one leftmost, of 2^(g_C) - (2^(g_C - g) k)^T Ai (beta 2^g k)
     state = the final_state of chunk_delta_states over the piece

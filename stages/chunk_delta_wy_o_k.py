@@ -80,6 +80,6 @@ def apart_limits(axes, device):
 REFUSED = NOT_IN | {"fp16": "not verified: alone, on random inputs, its states pass 65504"}
 SCRATCH = {"w": Port("B T HV K"), "u": Port("B T HV V")}
 LAUNCHERS = [
-    Launcher("triton", launch, hopper_delta_scan_configs, hopper_delta_scan_limits, not_in=REFUSED, always=("o",)),
+    Launcher("gluon", launch, hopper_delta_scan_configs, hopper_delta_scan_limits, not_in=REFUSED, always=("o",)),
     Launcher("triton", launch_apart, channel_scan_o_configs, apart_limits, SCRATCH, always=("o",)),
 ]

@@ -64,6 +64,6 @@ def launch_on_hopper(qg, A, kg, v, b_end, initial_state, o, final_state, *, C, s
 
 
 LAUNCHERS = [
-    Launcher("triton", launch_on_hopper, hopper_scan_configs, hopper_scan_limits, not_in=NOT_IN, always=("o",)),
+    Launcher("gluon", launch_on_hopper, hopper_scan_configs, hopper_scan_limits, not_in=NOT_IN, always=("o",)),
     Launcher("triton", launch, channel_scan_o_configs, channel_scan_o_limits, always=("o",)),
 ]

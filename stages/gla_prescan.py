@@ -65,6 +65,6 @@ def launch_apart(q, k, x, y, A, qg, kg, b_end, *, C, scale, seqs, config):
 
 
 LAUNCHERS = [
-    Launcher("triton", launch, hopper_configs, hopper_limits, not_in=NOT_IN, always=("A", "qg", "kg", "b_end")),
+    Launcher("gluon", launch, hopper_configs, hopper_limits, not_in=NOT_IN, always=("A", "qg", "kg", "b_end")),
     Launcher("triton", launch_apart, gla_intra.configs, apart_limits, always=("y",)),
 ]

@@ -73,6 +73,6 @@ def launch_apart(q, k, beta, x, qn, kn, y, A_qk, A_kk, qg, kb, kg, b_end, *, C, 
 
 
 LAUNCHERS = [
-    Launcher("triton", launch, hopper_configs, hopper_limits, not_in=NOT_IN, always=kda_prescan.WRITTEN),
+    Launcher("gluon", launch, hopper_configs, hopper_limits, not_in=NOT_IN, always=kda_prescan.WRITTEN),
     Launcher("triton", launch_apart, kda_prescan.LAUNCHERS[1].configs, apart_limits, always=("qn", "kn", "y")),
 ]

@@ -69,6 +69,6 @@ def launch_apart(q, k, beta, x, y, A_qk, A_kk, qg, kb, kg, b_end, *, C, scale, s
 
 WRITTEN = ("A_qk", "A_kk", "qg", "kb", "kg", "b_end")
 LAUNCHERS = [
-    Launcher("triton", launch, hopper_configs, hopper_limits, not_in=NOT_IN, always=WRITTEN),
+    Launcher("gluon", launch, hopper_configs, hopper_limits, not_in=NOT_IN, always=WRITTEN),
     Launcher("triton", launch_apart, kda_intra.configs, apart_limits, always=("y",)),
 ]

@@ -62,6 +62,8 @@ def test_every_shipped_file_is_a_stage():
         assert Path(stage.file) == SHIPPED / f"{stage.name}.py"
         assert stage.doc and "\n" not in stage.doc
         assert stage.contract.outputs and callable(stage.reference)
+        for launchers in (stage.launchers, stage.vjp_launchers):
+            assert len({each.name for each in launchers}) == len(launchers), stage.name
     assert stages["chunk_local_cumsum"].launchers[0].name == "triton"
 
 

@@ -87,6 +87,10 @@ def test_what_is_planned_is_fused(capsys):
     """On an H200 by default, at sizes that the kernels there take, and said so."""
     assert main("plan gated_delta --axes T=4096 --ranks 2".split()) == 0
     assert "note: out: chunk_delta_o in place of wy, scan, out" in capsys.readouterr().out
+    assert main("plan kda --ranks 2..4".split()) == 0
+    said = capsys.readouterr().out
+    assert "note, ranks 1: out: chunk_delta_wy_o_k in place of wy, scan, out" in said
+    assert "note, ranks 2 to 4: out: chunk_delta_wy_o_k not in place of wy, scan, out: it does not say how" in said
     assert main("plan gated_delta --axes T=4096 --ranks 2 --fuse none".split()) == 0
     assert "in place of" not in capsys.readouterr().out
     assert main("plan gated_delta --axes T=4096,K=256 --ranks 2".split()) == 0

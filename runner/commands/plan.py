@@ -145,5 +145,15 @@ def lines(costs: list[Cost], machine: Machine, measured: bool, gathers: bool) ->
         *(attention if gathers else []),
         f"by {basis}; link {machine.link_gbps:g} GB/s and {machine.link_us:g} us a collective, nothing overlapped",
         f"{worth}; fastest on {fastest.ranks}",
-        *(f"note: {note}" for note in dict.fromkeys(note for each in costs for note in each.notes)),
+        *notes_of(costs),
     ]
+
+
+def notes_of(costs: list[Cost]) -> list[str]:
+    """Each once, with the numbers of ranks that it is about where that is not all."""
+    found = []
+    for note in dict.fromkeys(note for each in costs for note in each.notes):
+        ranks = [each.ranks for each in costs if note in each.notes]
+        where = f"{ranks[0]} to {ranks[-1]}" if len(ranks) > 1 else f"{ranks[0]}"
+        found.append(f"note: {note}" if len(ranks) == len(costs) else f"note, ranks {where}: {note}")
+    return found

@@ -27,21 +27,32 @@ def collective(y, x, group):
     """PyTorch's all-gather into one tensor, under its name of 2.13 or the one before."""
     distributed = torch.distributed
     gather = getattr(distributed, "all_gather_single", None) or distributed.all_gather_into_tensor
-    finish([gather(y, x, group=group, async_op=True)], group)
+    together(gather, y, x, group)
 
 
 def reduction(y, x, group):
     """PyTorch's reduce-scatter of one tensor, under its name of 2.13 or the one before."""
     distributed = torch.distributed
     scatter = getattr(distributed, "reduce_scatter_single", None) or distributed.reduce_scatter_tensor
-    finish([scatter(y, x, group=group, async_op=True)], group)
+    together(scatter, y, x, group)
+
+
+def together(run, y, x, group):
+    """A collective of all ranks; over gloo its work is held."""
+    work = run(y, x, group=group, async_op=over_gloo(group))
+    if work is not None:
+        finish([work], group)
 
 
 def finish(works, group):
     for work in works:
         work.wait()
-    if torch.distributed.get_backend(group) == "gloo":
+    if over_gloo(group):
         LAST.append(works)
+
+
+def over_gloo(group):
+    return torch.distributed.get_backend(group) == "gloo"
 
 
 def contract(rows: dict[str, str], units: dict[str, str]) -> Contract:

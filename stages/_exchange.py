@@ -11,15 +11,14 @@ and of what every rank needs whole, the rows of all ranks one after another, and
 The runner makes the contract for what is exchanged, and hands the reference the process group.
 """
 
-from collections import deque
 from dataclasses import replace
 
 import torch
 
 from ._contract import F32, Contract, Port
 
-LAST = deque(maxlen=2)
-"""What gloo's threads did last. A thread lets go of its work a moment after that is done, and must not be the last to:
+LAST = []
+"""The two works that gloo's threads did last. A thread lets go of its work a moment after that is done, and must not be the last to:
 for the tensors in it, it would wait for a Python that may be ending by then, which aborts the process."""
 
 
@@ -48,7 +47,7 @@ def finish(works, group):
     for work in works:
         work.wait()
     if over_gloo(group):
-        LAST.append(works)
+        LAST[:] = [*LAST[-1:], works]
 
 
 def over_gloo(group):

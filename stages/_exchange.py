@@ -18,8 +18,8 @@ import torch
 from ._contract import F32, Contract, Port
 
 LAST = []
-"""The two works that gloo's threads did last. A thread lets go of its work a moment after that is done, and must not be the last to:
-for the tensors in it, it would wait for a Python that may be ending by then, which aborts the process."""
+"""The two works that gloo's threads did last. A thread lets go of its work a moment after that is done, and must not be
+the last to: for the tensors in it, it would wait for a Python that may be ending by then, which aborts the process."""
 
 
 def collective(y, x, group):

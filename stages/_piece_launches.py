@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from ._contract import Launch, ceil_div
-from ._piece_starts import FORGOTTEN, WINDOW
+from ._forgotten import FORGOTTEN
+from ._piece_starts import WINDOW
 from ._pieces import PROGRAMS, SLICE
 from ._tiles import padded
 

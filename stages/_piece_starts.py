@@ -1,15 +1,10 @@
 """Pieces of a sequence under the delta rule that run side by side, each from where it has forgotten what came before.
 
-A token multiplies the state by 2^g (I - beta k k^T), which makes no vector longer than by 2^g max(1, |1 - beta |k|^2|).
-So what is in the state when chunk c begins is multiplied, until chunk n begins, by at most 2^L,
-
-    L = sum over the chunks from c to n - 1 of g_C + sum over their tokens of log2 max(1, |1 - beta |k|^2|)
-
-A column of a finite float32 state is shorter than 2^(128 + 4), for K up to 256. Where L is at most FORGOTTEN = -288,
-not 2^-156 is left of it, nothing beside float32's least number, 2^-149; the binary digits between are more than L
-loses by rounding. A scan from chunk c with a state of zeros is from chunk n on that of the whole sequence, and a piece
-that begins with chunk n is scanned from the last such c. That rests on Ai being what its unit says, the inverse of
-these keys' matrix. A nan in g, beta or k forgets nothing; one in v is forgotten like any number.
+What is in the state when chunk c begins is multiplied, until chunk n begins, by at most 2^L, L the sum of what the
+chunks from c to n - 1 lose (_forgotten.py has the bound). Where L is at most FORGOTTEN nothing of it is left in
+float32: a scan from chunk c with a state of zeros is from chunk n on that of the whole sequence, and a piece that
+begins with chunk n is scanned from the last such c. That rests on Ai being what its unit says, the inverse of these
+keys' matrix. A nan in g, beta or k forgets nothing; one in v is forgotten like any number.
 
 Where none of the WINDOW chunks before a piece will do, as without g none does, the state that enters the piece is
 chained from what pieces do to a state (_segment.py), by passes over these pieces alone:
@@ -26,11 +21,11 @@ import torch
 
 from ._contract import F32, INT, Port, ceil_div
 from ._decay import per_value_head
+from ._forgotten import FORGOTTEN
 from ._hopper import hopper_takes
 from ._pieces import PROGRAMS, SLICE
 from ._tiles import state_limits
 
-FORGOTTEN = -288
 WINDOW = 16
 """Chunks before a piece that its scan may start with: where it takes more, to chain is as fast."""
 FEWEST_CHUNKS, FEWEST_IN_PIECE = 128, 16

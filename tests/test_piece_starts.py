@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from chunkwise.stages import chunk_delta_o, chunk_local_cumsum, chunk_scaled_dot_kkt, solve_tril
-from chunkwise.stages._piece_starts import FORGOTTEN, WINDOW, piece_starts, scan_pieces
+from chunkwise.stages._forgotten import FORGOTTEN
+from chunkwise.stages._piece_starts import WINDOW, piece_starts, scan_pieces
 
 C, PIECES = 16, 4
 LEAST = 2.0**-149

@@ -124,7 +124,7 @@ def test_absent_inputs_have_no_gradient(an_op):
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_modes_without_gradients(an_op, given, mode, monkeypatch):
     """Nothing is kept: the forward plan alone runs."""
-    monkeypatch.setattr("chunkwise.runner.calling.function.differentiable", None)
+    monkeypatch.setattr("chunkwise.runner.calling.autograd.apply", None)
     made, expected = leaves(given, able(an_op, given)), an_op(**given)
     with mode():
         out = an_op(**made)

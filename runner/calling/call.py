@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,6 +15,7 @@ from ..planning.execute import readable
 from ..planning.least_recent import LeastRecent
 from ..planning.plan import Plan, make_plan
 from ..planning.sequences import Packing, seqs_of
+from .training import Training
 
 if TYPE_CHECKING:
     from .function import Op
@@ -28,7 +30,8 @@ DETACHED = "detached"
 class Call:
     """One call of an op: checked tensors and numbers, and the plans that fit them. wanted: output -> value.
 
-    found: the graphs with gradients and the prepared plans that calls of this signature asked for.
+    found: the graphs with gradients and the prepared plans that calls of this signature asked for. trainings: what
+    those of them run that autograd asked for.
     """
 
     op: "Op"
@@ -42,9 +45,10 @@ class Call:
     backend: str
     wanted: Mapping[str, str]
     found: LeastRecent = field(default_factory=lambda: LeastRecent(32), init=False, compare=False, repr=False)
+    trainings: LeastRecent = field(default_factory=lambda: LeastRecent(8), init=False, compare=False, repr=False)
 
     def on(self, tensors: Mapping[str, torch.Tensor | None]) -> "Call":
-        """The same call on other tensors of its signature; found is shared."""
+        """The same call on other tensors of its signature; found and trainings are shared."""
         other = object.__new__(Call)
         vars(other).update(vars(self), tensors=tensors)
         return other
@@ -63,27 +67,41 @@ class Call:
 
     @property
     def seqs(self) -> Seqs:
-        return seqs_of(self.packing, self.sizes)
+        return self.plain_seqs if self.packing is None else seqs_of(self.packing, self.sizes)
+
+    @cached_property
+    def plain_seqs(self) -> Seqs:
+        """Of a batch that is not packed: no tables, which are on a device and of a stream."""
+        return seqs_of(None, self.sizes)
 
     @property
     def contiguous(self) -> Tensors:
         return {name: readable(x) if x is not None else None for name, x in self.tensors.items()}
 
     def run(self) -> Tensors:
-        return self.forward()(self.tensors, self.seqs)
+        return self.run_forward(self.tensors)
 
-    def forward(self, joint: Graph | None = None) -> PreparedPlan:
-        """Gives what forward_plan does."""
+    def forward(self, inputs: Tensors, joint: Graph | None = None) -> PreparedPlan:
+        """Gives what forward_plan does, for such inputs as these."""
         key = ("forward", id(joint))
         found = self.found.find(key)
-        return found or self.found.put(key, prepared(self.forward_plan(joint), self.tensors, self.params))
+        return found or self.found.put(key, prepared(self.forward_plan(joint), inputs, self.params))
 
     def run_forward(self, inputs: Tensors, joint: Graph | None = None) -> Tensors:
-        """inputs: the call's, or others that lie otherwise."""
-        return self.forward(joint)(inputs, self.seqs)
+        """inputs: the call's, or others of its signature."""
+        return self.forward(inputs, joint)(inputs, self.seqs)
+
+    def training(self, wanted: tuple[str, ...], inputs: Tensors) -> Training:
+        """wanted: the inputs whose gradients are."""
+        return self.trainings.get(wanted, lambda: self.made_training(wanted, inputs))
+
+    def made_training(self, wanted: tuple[str, ...], inputs: Tensors) -> Training:
+        joint = self.joint(wanted, self.wanted)
+        return Training(self.detached(), joint, self.forward(inputs, joint))
 
     def run_backward(self, values: Tensors, joint: Graph) -> Tensors:
-        """What backward_plan gives. values: what it takes as given, and the inputs that are read again."""
+        """What backward_plan gives. values: what it takes as given, and the inputs that are read again; others may be
+        left out."""
         key = ("backward", id(joint))
         found = self.found.find(key)
         found = found or self.found.put(key, prepared(self.backward_plan(joint), values, self.params))

@@ -93,11 +93,11 @@ class Call:
 
     def training(self, wanted: tuple[str, ...], inputs: Tensors) -> Training:
         """wanted: the inputs whose gradients are."""
-        return self.trainings.get(wanted, lambda: self.made_training(wanted, inputs))
+        return self.trainings.find(wanted) or self.made_training(wanted, inputs)
 
     def made_training(self, wanted: tuple[str, ...], inputs: Tensors) -> Training:
         joint = self.joint(wanted, self.wanted)
-        return Training(self.detached(), joint, self.forward(inputs, joint))
+        return self.trainings.put(wanted, Training(self.detached(), joint, self.forward(inputs, joint)))
 
     def run_backward(self, values: Tensors, joint: Graph) -> Tensors:
         """What backward_plan gives. values: what it takes as given, and the inputs that are read again; others may be

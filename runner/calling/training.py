@@ -1,5 +1,7 @@
 """Both passes of a call for one choice of gradients: what calls of a signature would look up again, found once."""
 
+from itertools import compress
+
 from ..graphs.graph import Graph
 from ..launching.prepared import PreparedPlan
 from ..planning.dtypes import port_dtype
@@ -23,11 +25,12 @@ class Training:
 
     def backward(self, needed: tuple[bool, ...], there: tuple[bool, ...]) -> "BackwardPass":
         """needed: of the inputs in order, whether their gradients are. there: of the outputs, whether one comes in."""
-        return self.backwards.get((needed, there), lambda: self.made_backward(needed, there))
+        key = (needed, there)
+        return self.backwards.find(key) or self.backwards.put(key, self.made_backward(needed, there))
 
     def made_backward(self, needed: tuple[bool, ...], there: tuple[bool, ...]) -> "BackwardPass":
-        wanted = [name for name, each in zip(self.call.tensors, needed) if each]
-        return BackwardPass(self.call, self.call.joint(wanted, [n for n, d in zip(self.call.wanted, there) if d]))
+        wanted, incoming = compress(self.call.tensors, needed), compress(self.call.wanted, there)
+        return BackwardPass(self.call, self.call.joint(tuple(wanted), tuple(incoming)))
 
 
 class BackwardPass:

@@ -40,11 +40,10 @@ class Pipeline(torch.autograd.Function):
         ctx.set_materialize_grads(call.op.together)
         results = training.forward(inputs, call.seqs)
         ctx.training = training
-        made = results.__getitem__
-        ctx.save_for_backward(*map(inputs.__getitem__, training.inputs), *map(made, training.values))
+        ctx.save_for_backward(*[inputs[name] for name in training.inputs], *[results[name] for name in training.values])
         if training.apart:
-            ctx.mark_non_differentiable(*map(made, training.apart))
-        return tuple(map(made, call.wanted))
+            ctx.mark_non_differentiable(*[results[name] for name in training.apart])
+        return tuple([results[name] for name in call.wanted])
 
     @staticmethod
     def backward(ctx, *cotangents):
@@ -54,7 +53,7 @@ class Pipeline(torch.autograd.Function):
         refuse_batched(call.graph.name, cotangents)
         run = training.backward(ctx.needs_input_grad[2:], tuple([d is not None for d in cotangents]))
         gradients = run(dict(zip(training.kept, ctx.saved_tensors)), dict(zip(call.wanted, cotangents)))
-        return None, None, *map(gradients.get, call.tensors)
+        return None, None, *[gradients.get(name) for name in call.tensors]
 
 
 apply = super(torch.autograd.Function, Pipeline).apply

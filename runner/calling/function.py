@@ -125,7 +125,7 @@ class Op:
         refuse_transforms(self.spec.name, given.values())
         call, tensors = self.checked(given, cu_seqlens, seqlens, outputs)
         results = differentiable(call, tensors)
-        return self.result._make(map(results.get, self.spec.outputs))
+        return self.result._make([results.get(name) for name in self.spec.outputs])
 
     def with_axes(self, sizes: Mapping[str, int]) -> "Op":
         """The same op with other sizes for the axes that its file fixes, e.g. ``{"C": 32}``."""
@@ -263,7 +263,7 @@ class Op:
         known = call is not None
         if not known:
             call = self.allowed(given, cu_seqlens, seqlens, outputs).detached()
-        tensors = dict(zip(self.spec.inputs, map(given.get, self.spec.inputs)))
+        tensors = {name: given.get(name) for name in self.spec.inputs}
         check_written(call.graph, tensors, call.sizes)
         if call.device.type == "cpu":
             check_rows(call.graph, tensors)

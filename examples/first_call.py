@@ -5,8 +5,9 @@
 Each line is of a process of its own with an empty TRITON_CACHE_DIR. Before anything is timed PyTorch and the op's files
 are read, the device's context is up, and the inputs are on it; Triton itself is imported by the first call. Columns:
 the first call without gradients; the first one with gradients and its backward pass, which compile what is left; both
-again at other sizes of the same widths (four times the batch, half the tokens, half the heads). Kernels are Triton's,
-by what came into its cache; what a peer compiles by other means is in its seconds alone.
+again with twice the batch and other lengths, which ours compiles nothing for; both again with half the heads, for which
+a kernel may be another. Kernels are Triton's, by what came into its cache; what a peer compiles by other means is in
+its seconds alone.
 
 On a CPU the references run: that shows what is measured, and nothing is compiled.
 """
@@ -31,7 +32,7 @@ from chunkwise.runner.workloads import WORKLOADS, other_axes
 
 PIPELINES = ("gated_delta", "simple_gla", "gla", "kda")
 CACHE = "TRITON_CACHE_DIR"
-LAPS = ("forward", "with gradients", "other sizes")
+LAPS = ("forward", "with gradients", "other B and T", "half the heads")
 
 
 class Lap(NamedTuple):
@@ -56,13 +57,11 @@ def laps(name: str, peer: str, workload: str, device: str) -> list[Lap]:
     case = case_of(name, workload, torch.device(device))
     forward = find_peer(peer, case).forward if peer else lambda given: case.op(**given.inputs)._asdict()
     plain, leaves = inputs_of(case, case.sizes, bound=bool(peer))
-    others = inputs_of(case, complete(case.op.whole, other(case.sizes)), bound=bool(peer))
-    runs = (
-        lambda: forward(plain),
-        lambda: both_passes(forward, leaves),
-        lambda: (forward(others[0]), both_passes(forward, others[1])),
-    )
-    return [lap(run, case.device) for run in runs]
+    found = [lap(lambda: forward(plain), case.device), lap(lambda: both_passes(forward, leaves), case.device)]
+    for sizes in (other_lengths(case.sizes), half_the_heads(case.sizes)):
+        plain, leaves = inputs_of(case, complete(case.op.whole, sizes), bound=bool(peer))
+        found.append(lap(lambda: (forward(plain), both_passes(forward, leaves)), case.device))  # noqa: B023
+    return found
 
 
 def both_passes(forward: Callable, leaves: InputSet) -> None:
@@ -78,11 +77,17 @@ def case_of(name: str, workload: str, device: torch.device) -> Case:
     return Case(op, workload, complete(op.whole, sizes), frozenset(), None, io, device, backward=True)
 
 
-def other(sizes: Mapping[str, int]) -> dict[str, int]:
-    """The same work in another shape."""
-    heads = {axis: sizes[axis] // 2 for axis in ("H", "HV", "HQ") if axis in sizes}
-    kept = {axis: n for axis, n in sizes.items() if axis not in ("N", "NT")}
-    return kept | {"B": 4 * sizes["B"], "T": sizes["T"] // 2 + 7} | heads
+def other_lengths(sizes: Mapping[str, int]) -> dict[str, int]:
+    return sizes_of_inputs(sizes) | {"B": 2 * sizes["B"], "T": sizes["T"] // 2 + 7}
+
+
+def half_the_heads(sizes: Mapping[str, int]) -> dict[str, int]:
+    return sizes_of_inputs(sizes) | {axis: sizes[axis] // 2 for axis in ("H", "HV") if axis in sizes}
+
+
+def sizes_of_inputs(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Without what follows from them."""
+    return {axis: n for axis, n in sizes.items() if axis not in ("N", "NT")}
 
 
 def inputs_of(case: Case, sizes: Mapping[str, int], bound: bool) -> tuple[InputSet, InputSet]:

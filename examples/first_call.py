@@ -3,7 +3,8 @@
     python examples/first_call.py [PIPE ...] [--workload B1_T8192_H96_D128] [--vs fla] [--device cuda]
 
 Each line is of a process of its own with an empty TRITON_CACHE_DIR. Before anything is timed PyTorch and the op's files
-are read, the device's context is up, and the inputs are on it; Triton itself is imported by the first call. Columns:
+are read, the device's context is up, the inputs are on it, and PyTorch has run a backward pass (its first one imports
+half a second of its own); Triton itself is imported by the first call. Columns:
 the first call without gradients; the first one with gradients and its backward pass, which compile what is left; both
 again with twice the batch and other lengths, which ours compiles nothing for; both again with half the heads, for which
 a kernel may be another. Kernels are Triton's, by what came into its cache; what a peer compiles by other means is in
@@ -57,6 +58,7 @@ def laps(name: str, peer: str, workload: str, device: str) -> list[Lap]:
     case = case_of(name, workload, torch.device(device))
     forward = find_peer(peer, case).forward if peer else lambda given: case.op(**given.inputs)._asdict()
     plain, leaves = inputs_of(case, case.sizes, bound=bool(peer))
+    backward_of_pytorch(case.device)
     found = [lap(lambda: forward(plain), case.device), lap(lambda: both_passes(forward, leaves), case.device)]
     for sizes in (other_lengths(case.sizes), half_the_heads(case.sizes)):
         plain, leaves = inputs_of(case, complete(case.op.whole, sizes), bound=bool(peer))
@@ -68,6 +70,11 @@ def both_passes(forward: Callable, leaves: InputSet) -> None:
     out = [x for x in forward(leaves).values() if x is not None and x.requires_grad]
     wanted = [x for x in leaves.inputs.values() if x is not None and x.requires_grad]
     torch.autograd.grad(out, wanted, [torch.ones_like(x) for x in out], allow_unused=True)
+
+
+def backward_of_pytorch(device: torch.device) -> None:
+    x = torch.ones(1, device=device, requires_grad=True)
+    torch.autograd.grad([2 * x], [x], [torch.ones_like(x)])
 
 
 def case_of(name: str, workload: str, device: torch.device) -> Case:

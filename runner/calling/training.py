@@ -10,14 +10,15 @@ from ..planning.least_recent import LeastRecent
 
 
 class Training:
-    """call: without its tensors. joint: both passes in one graph. forward: what gives the outputs, and what is kept.
+    """call: without its tensors. forward: what gives the outputs, and what is kept.
 
     inputs, values: names of what autograd keeps for the backward pass: inputs, and values that forward made.
     apart: the outputs that no gradient comes in by.
     """
 
     def __init__(self, call, joint: Graph, forward: PreparedPlan):
-        self.call, self.joint, self.forward = call, joint, forward
+        """joint: both passes in one graph."""
+        self.call, self.forward = call, forward
         self.inputs, self.values = joint.inputs_read_later, joint.kept
         self.kept = (*self.inputs, *self.values)
         self.apart = tuple(name for name in call.wanted if name not in joint.cotangents)

@@ -52,7 +52,7 @@ def test_what_is_missing_is_said_with_the_way_to_get_it(there, said, bench_peers
     assert err == "error[CW701]: the peers' kernels need a GPU, and there is none\n"
 
 
-def record(implementation, ms, backward=False, name="B1_T8192_H96_D128", axes={}):
+def record(implementation, ms, backward=False, name="B1_T8192_H96_D128", **axes):
     timing = None if ms is None else Timing(ms, ms, ms, 50, 0.1)
     what, workload = What("gated_delta", END_TO_END, "", "", implementation), Workload(name, axes, "bf16", "chunk",
                                                                                       None, backward)  # fmt: skip
@@ -64,7 +64,7 @@ def test_the_table_at_the_end(bench_peers, monkeypatch, tmp_path, capsys):
         record("chunkwise triton", 0.8), record("chunkwise triton", 0.5), record("fla 0.6.0", 1.0),
         record("flashqla 0.1.3", None), record("chunkwise triton", 2.0, backward=True),
         record("flashqla 0.1.3", 1.0, backward=True),
-        record("chunkwise triton", 0.125, name=None, axes=dict(B=1, T=32768, NT=512, H=4, HV=4, K=128)),
+        record("chunkwise triton", 0.125, name=None, B=1, T=32768, NT=512, H=4, HV=4, K=128),
     ]  # fmt: skip
     (tmp_path / "records.jsonl").write_text("".join(map(line, records)))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

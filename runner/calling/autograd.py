@@ -12,6 +12,7 @@ import torch
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Graph
+from ..launching.program import NOWHERE
 from ..planning.dtypes import port_dtype
 from .call import Tensors
 from .transforms import refuse_batched
@@ -59,26 +60,28 @@ apply = super(torch.autograd.Function, Pipeline).apply
 """Pipeline.apply without what it does for function transforms, under which calls are refused."""
 
 
-def run_forward(call, joint: Graph) -> tuple[Tensors, Tensors]:
-    """(what the backward phase of joint reads of the inputs and the forward pass by value name, results by name)."""
+def run_forward(call, joint: Graph, into: Tensors = NOWHERE) -> tuple[Tensors, Tensors]:
+    """(what the backward phase of joint reads of the inputs and the forward pass by value name, results by name).
+    into: as a prepared plan has it."""
     run, inputs, seqs = call.forward(joint), call.tensors, call.seqs
-    results = run.at_once(inputs, seqs)
+    results = run.at_once(inputs, seqs, into)
     if results is None:
-        results = run(call.contiguous, seqs)
+        results = run(call.contiguous, seqs, into)
     kept = {name: inputs[name] for name in joint.inputs_read_later}
     for name in joint.kept:
         kept[name] = results[name]
     return kept, results
 
 
-def run_backward(call, joint: Graph, kept: Tensors, incoming: Tensors) -> Tensors:
-    """Gradients by input. kept: as run_forward gave it. incoming: cotangents by output, the absent ones left out."""
+def run_backward(call, joint: Graph, kept: Tensors, incoming: Tensors, into: Tensors = NOWHERE) -> Tensors:
+    """Gradients by input. kept: as run_forward gave it. incoming: cotangents by output, the absent ones left out.
+    into: as a prepared plan has it."""
     values = dict.fromkeys(call.tensors)
     values.update(kept)
     for name, value in joint.cotangents.items():
         d, dtype = incoming[name], port_dtype(joint.values[value].dtype, call.io)
         values[value] = d if d.dtype is dtype else d.to(dtype)
-    return call.run_backward(values, joint)
+    return call.run_backward(values, joint, into)
 
 
 def refuse_create_graph(name: str) -> None:

@@ -10,6 +10,7 @@ from ...stages._contract import HELD
 from ...stages._seqs import Seqs
 from ..graphs.graph import Graph
 from ..launching.prepared import PreparedPlan, prepared
+from ..launching.program import NOWHERE
 from ..planning.execute import readable
 from ..planning.least_recent import LeastRecent
 from ..planning.plan import Plan, make_plan
@@ -82,12 +83,13 @@ class Call:
         """inputs: the call's, or others that lie otherwise."""
         return self.forward(joint)(inputs, self.seqs)
 
-    def run_backward(self, values: Tensors, joint: Graph) -> Tensors:
-        """What backward_plan gives. values: what it takes as given, and the inputs that are read again."""
+    def run_backward(self, values: Tensors, joint: Graph, into: Tensors = NOWHERE) -> Tensors:
+        """What backward_plan gives. values: what it takes as given, and the inputs that are read again. into: as a
+        prepared plan has it."""
         key = ("backward", id(joint))
         found = self.found.find(key)
         found = found or self.found.put(key, prepared(self.backward_plan(joint), values, self.params))
-        return found(values, self.seqs)
+        return found(values, self.seqs, into)
 
     def plan(self, graph: Graph, results: Mapping[str, str], given=()) -> Plan:
         """The plan for some results of a graph; made once per signature."""

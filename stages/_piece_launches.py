@@ -5,14 +5,8 @@ from dataclasses import replace
 from ._contract import Launch, ceil_div
 from ._forgotten import FORGOTTEN
 from ._piece_starts import WINDOW
-from ._pieces import PROGRAMS, SLICE, whole
+from ._pieces import PROGRAMS, SLICE
 from ._tiles import padded
-
-
-def in_one_piece(k, g, seqs, pieces):
-    """Whether a scan that is cut at these sizes goes through whole sequences for what they are. Of two pieces without a
-    start the second waits for the first: nothing is gained where nothing is forgotten."""
-    return whole(k, seqs) or (g is None and pieces == 2)
 
 
 def entering(k, v, beta, Ai, g, initial_state, starts, maps, passed, entered, *, C):

@@ -30,8 +30,6 @@ WINDOW = 16
 """Chunks before a piece that its scan may start with: where it takes more, to chain is as fast."""
 FEWEST_CHUNKS, FEWEST_IN_PIECE = 128, 16
 """What is not cut: shorter sequences, and pieces of which the chunks before them would be too large a part."""
-HALVES_PAY = 0.8
-"""Rounds of half sequences for those of whole ones: with less gain than that, what starts cost is more."""
 
 SCRATCH = {
     "starts": Port("N PIECES HV", INT, doc="the chunk from which each piece is scanned; -1: entered is there"),
@@ -42,16 +40,10 @@ SCRATCH = {
 
 
 def scan_pieces(axes):
-    """A power of two: one sequence's programs are as many as the multiprocessors, or nearly; where whole ones are more,
-    two pieces if that leaves fewer multiprocessors idle in the last round. Never from the batch."""
-    chunks, programs = ceil_div(axes["T"], axes["C"]), axes["HV"] * ceil_div(axes["V"], SLICE)
-    most = min(PROGRAMS // programs, chunks // FEWEST_IN_PIECE)
-    if chunks < FEWEST_CHUNKS:
-        return 1
-    if programs > PROGRAMS:
-        halves = ceil_div(2 * programs, PROGRAMS)
-        return 2 if halves <= HALVES_PAY * 2 * ceil_div(programs, PROGRAMS) else 1
-    return 1 << (most.bit_length() - 1) if most else 1
+    """A power of two: one sequence's programs are as many as the multiprocessors, or nearly. Never from the batch."""
+    chunks = ceil_div(axes["T"], axes["C"])
+    most = min(PROGRAMS // (axes["HV"] * ceil_div(axes["V"], SLICE)), chunks // FEWEST_IN_PIECE)
+    return 1 if chunks < FEWEST_CHUNKS or most < 1 else 1 << (most.bit_length() - 1)
 
 
 def goes_in_pieces(axes, device):

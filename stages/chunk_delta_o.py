@@ -12,9 +12,10 @@ import torch
 
 from ._contract import F32, Contract, Launcher, Port
 from ._decay import pair_decay, per_value_head
-from ._piece_launches import entering, in_one_piece, over_pieces
+from ._piece_launches import entering, over_pieces
 from ._piece_starts import SCRATCH, in_pieces, unless_cut, where_cut
-from ._scan_o import delta_o_limits, groups_of, scan_o, scan_o_configs
+from ._pieces import whole
+from ._scan_o import delta_o_limits, scan_o, scan_o_configs
 
 CONTRACT = Contract(
     inputs={
@@ -75,11 +76,9 @@ def launch(q, k, v, beta, Ai, g, initial_state, o, final_state, *, scale, C, seq
 def pieces_launch(
     q, k, v, beta, Ai, g, initial_state, o, final_state, starts, maps, passed, entered, *, scale, C, seqs, config
 ):  # fmt: skip
-    given = dict(scale=scale, C=C, seqs=seqs)
-    if in_one_piece(k, g, seqs, config["PIECES"]):
-        config = {**config, "groups": groups_of(*v.shape[2:], config["BV"])[0]}
-        return launch(q, k, v, beta, Ai, g, initial_state, o, final_state, **given, config=config)
-    [scan] = launch(q, k, v, beta, Ai, g, initial_state, o, final_state, **given, config=config)
+    [scan] = launch(q, k, v, beta, Ai, g, initial_state, o, final_state, scale=scale, C=C, seqs=seqs, config=config)
+    if whole(k, seqs):
+        return [scan]
     before, starts = entering(k, v, beta, Ai, g, initial_state, starts, maps, passed, entered, C=C)
     return [*before, over_pieces(scan, starts, entered)]
 

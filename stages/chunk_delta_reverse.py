@@ -16,9 +16,9 @@ import torch
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
 from ._decay import pair_decay, per_value_head
 from ._hopper import hopper_first
-from ._piece_launches import entering_reverse, in_one_piece, over_pieces
+from ._piece_launches import entering_reverse, over_pieces
 from ._piece_starts import SCRATCH, in_pieces, unless_cut, where_cut
-from ._pieces import one_piece_limits
+from ._pieces import one_piece_limits, whole
 from ._scan import delta_scan_configs
 from ._tiles import by_dtype, precision
 
@@ -133,7 +133,7 @@ def pieces_launch(
 ):  # fmt: skip
     given = dict(scale=scale, C=C, seqs=seqs, config=config)
     launches = launch(q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, **given)
-    if in_one_piece(k, g, seqs, config["PIECES"]):
+    if whole(k, seqs):
         return launches
     [scan] = launches
     before, starts = entering_reverse(scan, k, beta, Ai, g, d_o, starts, maps, passed, entered, C=C)

@@ -15,9 +15,9 @@ import torch
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
 from ._decay import per_value_head
 from ._hopper import hopper_first, on_hopper
-from ._piece_launches import entering, in_one_piece, over_pieces
+from ._piece_launches import entering, over_pieces
 from ._piece_starts import SCRATCH, in_pieces, unless_cut, where_cut
-from ._pieces import one_piece_limits
+from ._pieces import one_piece_limits, whole
 from ._scan import delta_scan_configs
 from ._tiles import by_dtype, precision
 
@@ -108,7 +108,7 @@ def pieces_launch(
     k, v, beta, Ai, g, initial_state, h, v_new, final_state, starts, maps, passed, entered, *, C, seqs, config
 ):  # fmt: skip
     [scan] = launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, C=C, seqs=seqs, config=config)
-    if in_one_piece(k, g, seqs, config["PIECES"]):
+    if whole(k, seqs):
         return [scan]
     before, starts = entering(k, v, beta, Ai, g, initial_state, starts, maps, passed, entered, C=C)
     return [*before, over_pieces(scan, starts, entered)]

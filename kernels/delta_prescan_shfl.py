@@ -1,0 +1,204 @@
+"""What delta_prescan makes, for Hopper in bf16: each warp goes from chunk to chunk by itself.
+
+A chunk's Gram matrix, decayed, and its inverse are blocks of 16 rows and columns in one warp's registers, so that no
+warp waits for another one; the next chunk's keys come while the inverse is made.
+"""
+
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import async_copy, mma_v2
+
+from ._prescan_sm90 import LOG2_E, copy_rows, place
+from .delta_prescan import HALVES
+
+S = gl.constexpr(16)
+"""Rows and columns of a block."""
+M = gl.constexpr(gl.NVMMADistributedLayout([2, 0], [1, 1], [16, 8]))
+LEFT = gl.constexpr(gl.DotOperandLayout(0, M, 2))
+RIGHT = gl.constexpr(gl.DotOperandLayout(1, M, 2))
+
+
+@gluon.jit
+def halves(b_x):
+    """b_x rounded to bf16, and what that leaves, rounded too."""
+    return gl.inline_asm_elementwise(
+        HALVES, "=r,=r,f,f", [b_x], dtype=(gl.bfloat16, gl.bfloat16), is_pure=True, pack=2
+    )
+
+
+@gluon.jit
+def left(b_x):
+    """Halves as the left operand of a product."""
+    return gl.convert_layout(b_x[0], LEFT, assert_trivial=True), gl.convert_layout(b_x[1], LEFT, assert_trivial=True)
+
+
+@gluon.jit
+def right(b_x):
+    return gl.convert_layout(b_x[0], RIGHT), gl.convert_layout(b_x[1], RIGHT)
+
+
+@gluon.jit
+def product(b_x, b_y, b_z):
+    """b_z + x y, of operands in halves: near float32's by three products of them."""
+    b_z = mma_v2(b_x[1], b_y[0], b_z)
+    b_z = mma_v2(b_x[0], b_y[1], b_z)
+    return mma_v2(b_x[0], b_y[0], b_z)
+
+
+@gluon.jit
+def rows_of(L: gl.constexpr):
+    return gl.arange(0, S, gl.SliceLayout(1, L))[:, None]
+
+
+@gluon.jit
+def columns_of(L: gl.constexpr):
+    return gl.arange(0, S, gl.SliceLayout(0, L))[None, :]
+
+
+@gluon.jit
+def between(N: gl.constexpr, L: gl.constexpr):
+    """Where a block has what lies between its own diagonal blocks of N."""
+    o_i, o_j = rows_of(L), columns_of(L)
+    return (o_i // (2 * N) == o_j // (2 * N)) & (o_i // N > o_j // N)
+
+
+@gluon.jit
+def inverse_of_block(b_A):
+    """(I + A)^-1 of a strictly lower triangular block, from diagonal blocks of two on: X - X L X, L what lies between
+    those that are there."""
+    zeros = gl.zeros([S, S], gl.float32, M)
+    b_X = gl.where(rows_of(M) == columns_of(M), 1.0, gl.where(between(1, M), -b_A, 0.0))
+    b_R = right(halves(b_A))
+    for i in gl.static_range(3):
+        m = between(2 << i, RIGHT)
+        b_L = (gl.where(m, b_R[0], 0.0), gl.where(m, b_R[1], 0.0))
+        b_H = halves(b_X)
+        b_XL = product(left(b_H), b_L, zeros)
+        b_X = b_X - product(left(halves(b_XL)), right(b_H), zeros)
+    return b_X
+
+
+@gluon.jit
+def decayed(b_A, s_g, s_beta, i: gl.constexpr, j: gl.constexpr):
+    """Block (i, j) of the Gram matrix, its rows times beta, decayed from column to row; on the diagonal what is below."""
+    if s_g is not None:
+        b_d = s_g.slice(i * S, S).load(gl.SliceLayout(1, M))[:, None]
+        b_d = b_d - s_g.slice(j * S, S).load(gl.SliceLayout(0, M))[None, :]
+        if i == j:
+            b_d = gl.where(rows_of(M) > columns_of(M), b_d, float("-inf"))
+        b_A *= gl.exp2(b_d)
+    elif i == j:
+        b_A = gl.where(rows_of(M) > columns_of(M), b_A, 0.0)
+    return b_A * s_beta.slice(i * S, S).load(gl.SliceLayout(1, M))[:, None]
+
+
+@gluon.jit
+def store_block(Ai, b_x, stride, n, i: gl.constexpr, j: gl.constexpr):
+    o_i, o_j = i * S + rows_of(M), j * S + columns_of(M)
+    gl.store(Ai + (o_i * stride + o_j), b_x.to(Ai.dtype.element_ty), mask=o_i < n)
+
+
+@gluon.jit
+def load_rates(beta, x, row, n, HV, L: gl.constexpr, C: gl.constexpr):
+    """beta and x of a chunk's rows; 0 past them."""
+    o_c = gl.arange(0, C, L)
+    b_beta = gl.load(beta + (row + o_c * HV), mask=o_c < n, other=0.0).to(gl.float32)
+    b_x = b_beta
+    if x is not None:
+        b_x = gl.load(x + (row + o_c * HV), mask=o_c < n, other=0.0).to(gl.float32)
+    return b_beta, b_x
+
+
+@gluon.jit
+def added(b_x, b_y):
+    return b_x + b_y
+
+
+@gluon.jit(do_not_specialize=["T", "NT", "H", "HV", "COUNT"])
+def delta_prescan_sm90_kernel(
+    k, beta, x, y, Ai, cu_seqlens, chunk_table, T, NT, H, HV, COUNT, K: gl.constexpr, C: gl.constexpr
+):
+    """y = the chunk's sums of max(x log2 e, -126); Ai = (I + A)^-1, A[i, j] = beta_i <k_i, k_j> 2^(y_i - y_j), j < i,
+    of every chunk and value head, COUNT of them. C is 64; one warp."""
+    IO: gl.constexpr = k.dtype.element_ty
+    L: gl.constexpr = gl.BlockedLayout([C // 32], [32], [1], [0])
+    R: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    s_k = gl.allocate_shared_memory(IO, [C, K], gl.SwizzledSharedLayout(8, 1, 8, [1, 0]))
+    s_beta = gl.allocate_shared_memory(gl.float32, [C], R)
+    s_y = gl.allocate_shared_memory(gl.float32, [C], R)
+    s_g = None
+    if x is not None:
+        s_g = s_y
+    o_c = gl.arange(0, C, L)
+    zeros = gl.zeros([S, S], gl.float32, M)
+
+    first = gl.program_id(0)
+    step = gl.num_programs(0)
+    i_hv, i_slot, t, n = place(first, cu_seqlens, chunk_table, T, NT, HV, C)
+    copy_rows(s_k, k + (t * H + i_hv // (HV // H)) * K, H * K, gl.maximum(n, 1), False)
+    async_copy.commit_group()
+    b_beta, b_x = load_rates(beta, x, t * HV + i_hv, n, HV, L, C)
+    for i in range(first, COUNT, step):
+        row = t * HV + i_hv
+        out = Ai + row * C
+        # after the last one that one again, for nobody
+        i_next = gl.minimum(i + step, COUNT - 1)
+        next_hv, i_slot, next_t, next_n = place(i_next, cu_seqlens, chunk_table, T, NT, HV, C)
+        s_beta.store(b_beta)
+        if x is not None:
+            b_d = b_x * LOG2_E
+            # not a maximum, which would make -126 of a nan
+            b_g = gl.associative_scan(gl.where(b_d < -126.0, -126.0, b_d), 0, added)
+            s_g.store(b_g)
+            if y is not None:
+                gl.store(y + (row + o_c * HV), b_g, mask=o_c < n)
+        async_copy.wait_group(0)
+        b_A = ()
+        for i_b in gl.static_range(4):
+            for j_b in gl.static_range(i_b + 1):
+                b_i = s_k.slice(i_b * S, S).load(LEFT)
+                b_j = s_k.slice(j_b * S, S).permute((1, 0)).load(RIGHT)
+                b_A = b_A + (mma_v2(b_i, b_j, zeros),)
+        copy_rows(s_k, k + (next_t * H + next_hv // (HV // H)) * K, H * K, gl.maximum(next_n, 1), False)
+        async_copy.commit_group()
+        b_beta, b_x = load_rates(beta, x, next_t * HV + next_hv, next_n, HV, L, C)
+        blocks = ()
+        for i_b in gl.static_range(4):
+            for j_b in gl.static_range(i_b + 1):
+                blocks = blocks + (decayed(b_A[i_b * (i_b + 1) // 2 + j_b], s_g, s_beta, i_b, j_b),)
+
+        b_H = ()
+        for i_b in gl.static_range(4):
+            b_X = inverse_of_block(blocks[i_b * (i_b + 1) // 2 + i_b])
+            store_block(out, b_X, HV * C, n, i_b, i_b)
+            b_H = b_H + (halves(b_X),)
+        b_X10 = below(b_H[1], blocks[1], b_H[0])
+        store_block(out, b_X10, HV * C, n, 1, 0)
+        b_X32 = below(b_H[3], blocks[8], b_H[2])
+        store_block(out, b_X32, HV * C, n, 3, 2)
+
+        b_X2, b_X3, b_X32 = left(b_H[2]), left(b_H[3]), left(halves(b_X32))
+        b_X0, b_X1, b_X10 = right(b_H[0]), right(b_H[1]), right(halves(b_X10))
+        b_L20, b_L30 = right(halves(blocks[3])), right(halves(blocks[6]))
+        b_Y20 = left(halves(product(b_X2, b_L20, zeros)))
+        b_Y30 = left(halves(product(b_X32, b_L20, product(b_X3, b_L30, zeros))))
+        b_L21, b_L31 = right(halves(blocks[4])), right(halves(blocks[7]))
+        b_Y21 = left(halves(product(b_X2, b_L21, zeros)))
+        b_Y31 = left(halves(product(b_X32, b_L21, product(b_X3, b_L31, zeros))))
+        store_block(out, -product(b_Y20, b_X0, product(b_Y21, b_X10, zeros)), HV * C, n, 2, 0)
+        store_block(out, -product(b_Y30, b_X0, product(b_Y31, b_X10, zeros)), HV * C, n, 3, 0)
+        store_block(out, -product(b_Y21, b_X1, zeros), HV * C, n, 2, 1)
+        store_block(out, -product(b_Y31, b_X1, zeros), HV * C, n, 3, 1)
+        for i_b in gl.static_range(3):
+            for j_b in gl.static_range(i_b + 1, 4):
+                store_block(out, zeros, HV * C, n, i_b, j_b)
+        i_hv, t, n = next_hv, next_t, next_n
+    async_copy.wait_group(0)
+
+
+@gluon.jit
+def below(b_X1, b_L, b_X0):
+    """-X1 L X0, the block of the inverse between two on the diagonal that are next to each other, all but L in halves."""
+    zeros = gl.zeros([S, S], gl.float32, M)
+    b_XL = product(left(b_X1), right(halves(b_L)), zeros)
+    return -product(left(halves(b_XL)), right(b_X0), zeros)

@@ -47,14 +47,6 @@ def right(b_x):
 
 
 @gluon.jit
-def product(b_x, b_y, b_z):
-    """b_z + x y, of operands in halves: near float32's by three products of them."""
-    b_z = mma_v2(b_x[1], b_y[0], b_z)
-    b_z = mma_v2(b_x[0], b_y[1], b_z)
-    return mma_v2(b_x[0], b_y[0], b_z)
-
-
-@gluon.jit
 def rows_of(L: gl.constexpr):
     return gl.arange(0, S, gl.SliceLayout(1, L))[:, None]
 
@@ -72,33 +64,82 @@ def between(N: gl.constexpr, L: gl.constexpr):
 
 
 @gluon.jit
-def inverse_of_block(b_A):
-    """(I + A)^-1 of a strictly lower triangular block, from diagonal blocks of two on: X - X L X, L what lies between
-    those that are there."""
-    zeros = gl.zeros([S, S], gl.float32, M)
-    b_X = gl.where(rows_of(M) == columns_of(M), 1.0, gl.where(between(1, M), -b_A, 0.0))
-    b_R = right(halves(b_A))
-    for i in gl.static_range(3):
-        m = between(2 << i, RIGHT)
-        b_L = (gl.where(m, b_R[0], 0.0), gl.where(m, b_R[1], 0.0))
-        b_H = halves(b_X)
-        b_XL = product(left(b_H), b_L, zeros)
-        b_X = b_X - product(left(halves(b_XL)), right(b_H), zeros)
+def each_halves(b_x):
+    found = ()
+    for i in gl.static_range(len(b_x)):
+        found = found + (halves(b_x[i]),)
+    return found
+
+
+@gluon.jit
+def each_left(b_x):
+    found = ()
+    for i in gl.static_range(len(b_x)):
+        found = found + (left(b_x[i]),)
+    return found
+
+
+@gluon.jit
+def each_right(b_x):
+    found = ()
+    for i in gl.static_range(len(b_x)):
+        found = found + (right(b_x[i]),)
+    return found
+
+
+@gluon.jit
+def each_product(b_x, b_y, b_z):
+    """b_z + x y of each: product by product, as each waits for the one before."""
+    for p in gl.static_range(3):
+        found = ()
+        for i in gl.static_range(len(b_x)):
+            found = found + (mma_v2(b_x[i][1 if p == 0 else 0], b_y[i][1 if p == 1 else 0], b_z[i]),)
+        b_z = found
+    return b_z
+
+
+@gluon.jit
+def each_negative(b_x):
+    found = ()
+    for i in gl.static_range(len(b_x)):
+        found = found + (-b_x[i],)
+    return found
+
+
+@gluon.jit
+def inverses_of_blocks(b_A):
+    """(I + A)^-1 of strictly lower triangular blocks, from diagonal blocks of two on: X - X L X, L what lies between
+    those that are there. Step by step for all of them: what a product waits for is another one's."""
+    N: gl.constexpr = len(b_A)
+    zeros, b_X = (), ()
+    for i in gl.static_range(N):
+        zeros = zeros + (gl.zeros([S, S], gl.float32, M),)
+        b_i = gl.where(rows_of(M) == columns_of(M), 1.0, gl.where(between(1, M), -b_A[i], 0.0))
+        b_X = b_X + (b_i,)
+    b_R = each_right(each_halves(b_A))
+    for i_s in gl.static_range(3):
+        m = between(2 << i_s, RIGHT)
+        b_L = ()
+        for i in gl.static_range(N):
+            b_L = b_L + ((gl.where(m, b_R[i][0], 0.0), gl.where(m, b_R[i][1], 0.0)),)
+        b_H = each_halves(b_X)
+        b_XL = each_product(each_left(b_H), b_L, zeros)
+        b_XLX = each_product(each_left(each_halves(b_XL)), each_right(b_H), zeros)
+        b_next = ()
+        for i in gl.static_range(N):
+            b_next = b_next + (b_X[i] - b_XLX[i],)
+        b_X = b_next
     return b_X
 
 
 @gluon.jit
 def decayed(b_A, s_g, s_beta, i: gl.constexpr, j: gl.constexpr):
-    """Block (i, j) of the Gram matrix, its rows times beta, decayed from column to row; on the diagonal what is below."""
-    if s_g is not None:
-        b_d = s_g.slice(i * S, S).load(gl.SliceLayout(1, M))[:, None]
-        b_d = b_d - s_g.slice(j * S, S).load(gl.SliceLayout(0, M))[None, :]
-        if i == j:
-            b_d = gl.where(rows_of(M) > columns_of(M), b_d, float("-inf"))
-        b_A *= gl.exp2(b_d)
-    elif i == j:
-        b_A = gl.where(rows_of(M) > columns_of(M), b_A, 0.0)
-    return b_A * s_beta.slice(i * S, S).load(gl.SliceLayout(1, M))[:, None]
+    """Block (i, j) of the Gram matrix, its rows times beta, decayed from column to row; below the diagonal."""
+    b_d = s_g.slice(i * S, S).load(gl.SliceLayout(1, M))[:, None]
+    b_d = b_d - s_g.slice(j * S, S).load(gl.SliceLayout(0, M))[None, :]
+    if i == j:
+        b_d = gl.where(rows_of(M) > columns_of(M), b_d, float("-inf"))
+    return b_A * gl.exp2(b_d) * s_beta.slice(i * S, S).load(gl.SliceLayout(1, M))[:, None]
 
 
 @gluon.jit
@@ -112,9 +153,7 @@ def load_rates(beta, x, row, n, HV, L: gl.constexpr, C: gl.constexpr):
     """beta and x of a chunk's rows; 0 past them."""
     o_c = gl.arange(0, C, L)
     b_beta = gl.load(beta + (row + o_c * HV), mask=o_c < n, other=0.0).to(gl.float32)
-    b_x = b_beta
-    if x is not None:
-        b_x = gl.load(x + (row + o_c * HV), mask=o_c < n, other=0.0).to(gl.float32)
+    b_x = gl.load(x + (row + o_c * HV), mask=o_c < n, other=0.0).to(gl.float32)
     return b_beta, b_x
 
 
@@ -134,10 +173,7 @@ def delta_prescan_sm90_kernel(
     R: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     s_k = gl.allocate_shared_memory(IO, [C, K], gl.SwizzledSharedLayout(8, 1, 8, [1, 0]))
     s_beta = gl.allocate_shared_memory(gl.float32, [C], R)
-    s_y = gl.allocate_shared_memory(gl.float32, [C], R)
-    s_g = None
-    if x is not None:
-        s_g = s_y
+    s_g = gl.allocate_shared_memory(gl.float32, [C], R)
     o_c = gl.arange(0, C, L)
     zeros = gl.zeros([S, S], gl.float32, M)
 
@@ -154,13 +190,12 @@ def delta_prescan_sm90_kernel(
         i_next = gl.minimum(i + step, COUNT - 1)
         next_hv, i_slot, next_t, next_n = place(i_next, cu_seqlens, chunk_table, T, NT, HV, C)
         s_beta.store(b_beta)
-        if x is not None:
-            b_d = b_x * LOG2_E
-            # not a maximum, which would make -126 of a nan
-            b_g = gl.associative_scan(gl.where(b_d < -126.0, -126.0, b_d), 0, added)
-            s_g.store(b_g)
-            if y is not None:
-                gl.store(y + (row + o_c * HV), b_g, mask=o_c < n)
+        b_d = b_x * LOG2_E
+        # not a maximum, which would make -126 of a nan
+        b_g = gl.associative_scan(gl.where(b_d < -126.0, -126.0, b_d), 0, added)
+        s_g.store(b_g)
+        if y is not None:
+            gl.store(y + (row + o_c * HV), b_g, mask=o_c < n)
         async_copy.wait_group(0)
         b_A = ()
         for i_b in gl.static_range(4):
@@ -176,38 +211,36 @@ def delta_prescan_sm90_kernel(
             for j_b in gl.static_range(i_b + 1):
                 blocks = blocks + (decayed(b_A[i_b * (i_b + 1) // 2 + j_b], s_g, s_beta, i_b, j_b),)
 
-        b_H = ()
+        b_X = inverses_of_blocks((blocks[0], blocks[2], blocks[5], blocks[9]))
         for i_b in gl.static_range(4):
-            b_X = inverse_of_block(blocks[i_b * (i_b + 1) // 2 + i_b])
-            store_block(out, b_X, HV * C, n, i_b, i_b)
-            b_H = b_H + (halves(b_X),)
-        b_X10 = below(b_H[1], blocks[1], b_H[0])
-        store_block(out, b_X10, HV * C, n, 1, 0)
-        b_X32 = below(b_H[3], blocks[8], b_H[2])
-        store_block(out, b_X32, HV * C, n, 3, 2)
-
-        b_X2, b_X3, b_X32 = left(b_H[2]), left(b_H[3]), left(halves(b_X32))
-        b_X0, b_X1, b_X10 = right(b_H[0]), right(b_H[1]), right(halves(b_X10))
-        b_L20, b_L30 = right(halves(blocks[3])), right(halves(blocks[6]))
-        b_Y20 = left(halves(product(b_X2, b_L20, zeros)))
-        b_Y30 = left(halves(product(b_X32, b_L20, product(b_X3, b_L30, zeros))))
-        b_L21, b_L31 = right(halves(blocks[4])), right(halves(blocks[7]))
-        b_Y21 = left(halves(product(b_X2, b_L21, zeros)))
-        b_Y31 = left(halves(product(b_X32, b_L21, product(b_X3, b_L31, zeros))))
-        store_block(out, -product(b_Y20, b_X0, product(b_Y21, b_X10, zeros)), HV * C, n, 2, 0)
-        store_block(out, -product(b_Y30, b_X0, product(b_Y31, b_X10, zeros)), HV * C, n, 3, 0)
-        store_block(out, -product(b_Y21, b_X1, zeros), HV * C, n, 2, 1)
-        store_block(out, -product(b_Y31, b_X1, zeros), HV * C, n, 3, 1)
+            store_block(out, b_X[i_b], HV * C, n, i_b, i_b)
+        b_H = each_halves(b_X)
+        b_l1, b_l2, b_l3 = each_left((b_H[1], b_H[2], b_H[3]))
+        b_r0, b_r1, b_r2 = each_right((b_H[0], b_H[1], b_H[2]))
+        b_L10, b_L20, b_L21, b_L30, b_L31, b_L32 = each_right(
+            each_halves((blocks[1], blocks[3], blocks[4], blocks[6], blocks[7], blocks[8]))
+        )
+        zeros2 = (zeros, zeros)
+        b_Y = each_product((b_l1, b_l3), (b_L10, b_L32), zeros2)
+        b_10, b_32 = each_negative(each_product(each_left(each_halves(b_Y)), (b_r0, b_r2), zeros2))
+        store_block(out, b_10, HV * C, n, 1, 0)
+        store_block(out, b_32, HV * C, n, 3, 2)
+        b_H10, b_H32 = each_halves((b_10, b_32))
+        b_l32, b_r10 = left(b_H32), right(b_H10)
+        b_Y = each_product((b_l2, b_l2, b_l3, b_l3), (b_L20, b_L21, b_L30, b_L31), (zeros, zeros, zeros, zeros))
+        b_Y30, b_Y31 = each_product((b_l32, b_l32), (b_L20, b_L21), (b_Y[2], b_Y[3]))
+        b_20, b_21, b_30, b_31 = each_left(each_halves((b_Y[0], b_Y[1], b_Y30, b_Y31)))
+        b_Z20, b_Z30, b_Z21, b_Z31 = each_product(
+            (b_21, b_31, b_21, b_31), (b_r10, b_r10, b_r1, b_r1), (zeros, zeros, zeros, zeros)
+        )
+        b_Z20, b_Z30 = each_product((b_20, b_30), (b_r0, b_r0), (b_Z20, b_Z30))
+        store_block(out, -b_Z20, HV * C, n, 2, 0)
+        store_block(out, -b_Z21, HV * C, n, 2, 1)
+        store_block(out, -b_Z30, HV * C, n, 3, 0)
+        store_block(out, -b_Z31, HV * C, n, 3, 1)
         for i_b in gl.static_range(3):
             for j_b in gl.static_range(i_b + 1, 4):
                 store_block(out, zeros, HV * C, n, i_b, j_b)
         i_hv, t, n = next_hv, next_t, next_n
     async_copy.wait_group(0)
 
-
-@gluon.jit
-def below(b_X1, b_L, b_X0):
-    """-X1 L X0, the block of the inverse between two on the diagonal that are next to each other, all but L in halves."""
-    zeros = gl.zeros([S, S], gl.float32, M)
-    b_XL = product(left(b_X1), right(halves(b_L)), zeros)
-    return -product(left(halves(b_XL)), right(b_X0), zeros)

@@ -143,9 +143,17 @@ def decayed(b_A, s_g, s_beta, i: gl.constexpr, j: gl.constexpr):
 
 
 @gluon.jit
-def store_block(Ai, b_x, stride, n, i: gl.constexpr, j: gl.constexpr):
-    o_i, o_j = i * S + rows_of(M), j * S + columns_of(M)
-    gl.store(Ai + (o_i * stride + o_j), b_x.to(Ai.dtype.element_ty), mask=o_i < n)
+def put_block(s_x, b_x, i: gl.constexpr, j: gl.constexpr):
+    s_x.slice(i * S, S).slice(j * S, S, dim=1).store(b_x.to(s_x.dtype))
+
+
+@gluon.jit
+def store_rows(x, s_x, stride, n):
+    """The n rows of a shared tile, 16 bytes at a time."""
+    C: gl.constexpr = s_x.shape[0]
+    L: gl.constexpr = gl.BlockedLayout([1, 8], [256 // C, C // 8], [1, 1], [1, 0])
+    o_i = gl.arange(0, C, gl.SliceLayout(1, L))[:, None]
+    gl.store(x + (o_i * stride + gl.arange(0, C, gl.SliceLayout(0, L))[None, :]), s_x.load(L), mask=o_i < n)
 
 
 @gluon.jit
@@ -172,10 +180,15 @@ def delta_prescan_sm90_kernel(
     L: gl.constexpr = gl.BlockedLayout([C // 32], [32], [1], [0])
     R: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     s_k = gl.allocate_shared_memory(IO, [C, K], gl.SwizzledSharedLayout(8, 1, 8, [1, 0]))
+    s_Ai = gl.allocate_shared_memory(Ai.dtype.element_ty, [C, C], gl.SwizzledSharedLayout(8, 1, 8, [1, 0]))
     s_beta = gl.allocate_shared_memory(gl.float32, [C], R)
     s_g = gl.allocate_shared_memory(gl.float32, [C], R)
     o_c = gl.arange(0, C, L)
     zeros = gl.zeros([S, S], gl.float32, M)
+
+    for i_b in gl.static_range(3):
+        for j_b in gl.static_range(i_b + 1, 4):
+            put_block(s_Ai, zeros, i_b, j_b)
 
     first = gl.program_id(0)
     step = gl.num_programs(0)
@@ -213,7 +226,7 @@ def delta_prescan_sm90_kernel(
 
         b_X = inverses_of_blocks((blocks[0], blocks[2], blocks[5], blocks[9]))
         for i_b in gl.static_range(4):
-            store_block(out, b_X[i_b], HV * C, n, i_b, i_b)
+            put_block(s_Ai, b_X[i_b], i_b, i_b)
         b_H = each_halves(b_X)
         b_l1, b_l2, b_l3 = each_left((b_H[1], b_H[2], b_H[3]))
         b_r0, b_r1, b_r2 = each_right((b_H[0], b_H[1], b_H[2]))
@@ -223,8 +236,8 @@ def delta_prescan_sm90_kernel(
         zeros2 = (zeros, zeros)
         b_Y = each_product((b_l1, b_l3), (b_L10, b_L32), zeros2)
         b_10, b_32 = each_negative(each_product(each_left(each_halves(b_Y)), (b_r0, b_r2), zeros2))
-        store_block(out, b_10, HV * C, n, 1, 0)
-        store_block(out, b_32, HV * C, n, 3, 2)
+        put_block(s_Ai, b_10, 1, 0)
+        put_block(s_Ai, b_32, 3, 2)
         b_H10, b_H32 = each_halves((b_10, b_32))
         b_l32, b_r10 = left(b_H32), right(b_H10)
         b_Y = each_product((b_l2, b_l2, b_l3, b_l3), (b_L20, b_L21, b_L30, b_L31), (zeros, zeros, zeros, zeros))
@@ -234,13 +247,11 @@ def delta_prescan_sm90_kernel(
             (b_21, b_31, b_21, b_31), (b_r10, b_r10, b_r1, b_r1), (zeros, zeros, zeros, zeros)
         )
         b_Z20, b_Z30 = each_product((b_20, b_30), (b_r0, b_r0), (b_Z20, b_Z30))
-        store_block(out, -b_Z20, HV * C, n, 2, 0)
-        store_block(out, -b_Z21, HV * C, n, 2, 1)
-        store_block(out, -b_Z30, HV * C, n, 3, 0)
-        store_block(out, -b_Z31, HV * C, n, 3, 1)
-        for i_b in gl.static_range(3):
-            for j_b in gl.static_range(i_b + 1, 4):
-                store_block(out, zeros, HV * C, n, i_b, j_b)
+        put_block(s_Ai, -b_Z20, 2, 0)
+        put_block(s_Ai, -b_Z21, 2, 1)
+        put_block(s_Ai, -b_Z30, 3, 0)
+        put_block(s_Ai, -b_Z31, 3, 1)
+        store_rows(out, s_Ai, HV * C, n)
         i_hv, t, n = next_hv, next_t, next_n
     async_copy.wait_group(0)
 

@@ -38,8 +38,8 @@ outputs: {y: cumsum.y, Ai: solve.Ai}
 """
 
 FASTER_ON = ("sm_90",)
-PROGRAMS = 132 * 16
-"""A warp each that goes from chunk to chunk: of every multiprocessor's half at once."""
+PROGRAMS = 132 * 8
+"""A warp each that goes from chunk to chunk: as many as there is room for."""
 
 
 def reference(k, beta, x, *, C):

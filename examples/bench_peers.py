@@ -19,11 +19,18 @@ from pathlib import Path
 
 import torch
 
-from chunkwise.runner.benching.record import EAGER, END_TO_END, FILE, Record, read_records
+from chunkwise.runner.benching.record import EAGER, END_TO_END, FILE, Record, Workload, read_records
 
 A, B, D = "B1_T8192_H96_D128", "B2_T16384_H16_D128", "T32768_H16_HV32_D128"
-RUNS = ((("gated_delta",), (A, B, D)), (("simple_gla", "gla", "kda"), (A,)))
-"""(pipelines, workloads): each forward alone, and with gradients."""
+LONG = ["--axes", "B=1,T=32768,H=4,HV=4,K=128,V=128"]
+LONGER = ["--axes", "B=1,T=65536,H=2,HV=2,K=128,V=128"]
+RUNS = (
+    (["gated_delta"], ["--workload", f"{A},{B},{D}"]),
+    (["gated_delta"], LONG),
+    (["gated_delta"], LONGER),
+    (["simple_gla", "gla", "kda"], ["--workload", A]),
+)
+"""(pipelines, sizes): each forward alone, and with gradients."""
 PASSES = {"forward": (), "with gradients": ("--backward",)}
 PEERS = {
     "fla": ("fla-core", "0.6.0", "fla-core==0.6.0 einops"),
@@ -53,9 +60,8 @@ def peer_lines() -> Iterator[str]:
 
 
 def commands(out: str, more: list[str]) -> Iterator[list[str]]:
-    for (pipelines, workloads), way in product(RUNS, PASSES.values()):
-        yield ["bench", *pipelines, "--workload", ",".join(workloads), "--dtype", "bf16", "--vs", ",".join(PEERS),
-               "--out", out, *way, *more]  # fmt: skip
+    for (pipelines, sizes), way in product(RUNS, PASSES.values()):
+        yield ["bench", *pipelines, *sizes, "--dtype", "bf16", "--vs", ",".join(PEERS), "--out", out, *way, *more]
 
 
 def run(command: list[str]) -> int:
@@ -71,7 +77,7 @@ def summary(records: Iterable[Record]) -> list[str]:
     for each in records:
         if each.what.stage == END_TO_END and each.clock.scope == EAGER:
             way = list(PASSES)[each.workload.backward]
-            row = rows.setdefault((each.what.pipeline, each.workload.name or each.workload.sizes, way), {})
+            row = rows.setdefault((each.what.pipeline, label(each.workload), way), {})
             row[each.what.implementation.split()[0]] = each.timing.median_ms if each.timing else "-"
     names = ("chunkwise", *PEERS)
     head = f"{'':<14}{'':<24}{'':<16}" + "".join(f"{name + ' ms':>14}" for name in names)
@@ -82,6 +88,10 @@ def summary(records: Iterable[Record]) -> list[str]:
         ratios = "".join(f"{ratio(row.get('chunkwise'), row.get(name)):>14}" for name in PEERS)
         lines.append(f"{pipeline:<14}{workload:<24}{way:<16}{figures}{ratios}")
     return [head, *lines]
+
+
+def label(workload: Workload) -> str:
+    return workload.name or "_".join(f"{axis}{size}" for axis, size in workload.axes.items() if axis in ("B", "T", "H"))
 
 
 def cell(ms) -> str:

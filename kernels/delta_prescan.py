@@ -6,6 +6,19 @@ import triton.language as tl
 from ._chunks import chunk_rows
 from .solve_tril import store_block
 
+HALVES = tl.constexpr("""{
+    .reg .b32 i0, i1;
+    .reg .f32 x0, x1;
+    cvt.rn.bf16x2.f32 $0, $3, $2;
+    shl.b32 i0, $0, 16;
+    and.b32 i1, $0, 0xffff0000;
+    mov.b32 x0, i0;
+    mov.b32 x1, i1;
+    sub.f32 x0, $2, x0;
+    sub.f32 x1, $3, x1;
+    cvt.rn.bf16x2.f32 $1, x1, x0;
+}""")
+
 
 @triton.jit
 def diagonal_blocks(b_A, P: tl.constexpr, S: tl.constexpr):
@@ -26,21 +39,20 @@ def blocks_below(b_A, P: tl.constexpr, S: tl.constexpr):
 
 
 @triton.jit
-def upper_half(b_x):
-    """b_x rounded to bf16, by integers (the conversion of single numbers is slow), and what is left."""
-    b_i = b_x.to(tl.int32, bitcast=True) + 0x8000
-    b_rest = b_x - (b_i & -0x10000).to(tl.float32, bitcast=True)
-    return (b_i >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True), b_rest
+def halves(b_x):
+    """b_x rounded to bf16, and what that leaves, rounded too. Two numbers at a time, which the compiler does only for
+    what is stored."""
+    return tl.inline_asm_elementwise(
+        HALVES, "=r,=r,f,f", [b_x], dtype=(tl.bfloat16, tl.bfloat16), is_pure=True, pack=2
+    )
 
 
 @triton.jit
 def close_dot(b_x, b_y, PRECISION: tl.constexpr):
     """A product of float32 that is near theirs: by three of their bf16 halves, or as PRECISION has it."""
     if PRECISION == "bf16x3":
-        b_x1, b_x0 = upper_half(b_x)
-        b_y1, b_y0 = upper_half(b_y)
-        b_x0, _ = upper_half(b_x0)
-        b_y0, _ = upper_half(b_y0)
+        b_x1, b_x0 = halves(b_x)
+        b_y1, b_y0 = halves(b_y)
         b_z = tl.dot(b_x1, b_y1, tl.dot(b_x1, b_y0, tl.dot(b_x0, b_y1)))
     else:
         b_z = tl.dot(b_x, b_y, input_precision=PRECISION)

@@ -38,6 +38,8 @@ outputs: {y: cumsum.y, Ai: solve.Ai}
 """
 
 FASTER_ON = ("sm_90",)
+PROGRAMS = 132 * 8
+"""A warp each that goes from chunk to chunk: as many as there is room for."""
 
 
 def reference(k, beta, x, *, C):
@@ -59,6 +61,39 @@ def merge_precision(dtype):
     """Of the products that merge inverses. bf16: three products of bf16 halves, 2^-17, are far below what the inverse
     then loses; one of tf32, 2^-11, is not where keys repeat and beta is near 2. fp16 and float32: as solve_tril."""
     return "bf16x3" if dtype == torch.bfloat16 else inverse_precision(dtype)
+
+
+def hopper_limits(axes, device):
+    """None, or why the kernel that is written for Hopper refuses these sizes."""
+    if device != "sm_90":
+        return f"{device}: it is written for sm_90"
+    if axes["C"] != 64:
+        return f"C = {axes['C']}: on {device} 64"
+    return None if axes["K"] in (64, 128) else f"K = {axes['K']}: on {device} 64 or 128"
+
+
+def hopper_configs(axes, device):
+    return [{"num_warps": 1, "num_stages": 1}]
+
+
+def hopper_launch(k, beta, x, y, Ai, *, C, seqs, config):
+    from ..kernels.delta_prescan_sm90 import delta_prescan_sm90_kernel
+
+    (B, T, H, K), HV = k.shape, beta.shape[2]
+    count = B * seqs.NT * HV
+    return [
+        Launch(
+            delta_prescan_sm90_kernel,
+            grid=(min(PROGRAMS, count),),
+            args=dict(
+                k=k, beta=beta, x=x, y=y, Ai=Ai, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table,
+                T=T, NT=seqs.NT, H=H, HV=HV, COUNT=count,
+            ),
+            constexprs=dict(K=K, C=C),
+            num_warps=config["num_warps"],
+            num_stages=config["num_stages"],
+        )
+    ]  # fmt: skip
 
 
 def launch(k, beta, x, y, Ai, *, C, seqs, config):
@@ -84,4 +119,8 @@ def launch(k, beta, x, y, Ai, *, C, seqs, config):
     ]  # fmt: skip
 
 
-LAUNCHERS = [Launcher("triton", launch, configs, chunk_limits, always=("Ai",))]
+NOT_IN = dict.fromkeys(("fp16", "fp32"), "it multiplies by bf16 halves")
+LAUNCHERS = [
+    Launcher("gluon", hopper_launch, hopper_configs, hopper_limits, not_in=NOT_IN, always=("Ai",)),
+    Launcher("triton", launch, configs, chunk_limits, always=("Ai",)),
+]

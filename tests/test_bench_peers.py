@@ -9,6 +9,7 @@ import torch
 from support.records import BARE
 
 from chunkwise.runner.benching.record import END_TO_END, What, Workload, line
+from chunkwise.runner.commands._options import read_axes
 from chunkwise.runner.main import make_parser
 from chunkwise.runner.reporting.clocks import Timing
 from chunkwise.runner.workloads import WORKLOADS
@@ -29,8 +30,9 @@ def test_bench_takes_its_commands(bench_peers):
     found = [make_parser().parse_args(each) for each in bench_peers.commands("there", ["--no-gate"])]
     assert all(each.no_gate and each.out == "there" and each.vs == "fla,flashqla" for each in found)
     asked = [(name, size, each.backward) for each in found for name in each.pipelines
-             for size in each.workload.split(",")]  # fmt: skip
-    assert all(size in WORKLOADS for _, size, _ in asked) and len(asked) == len(set(asked)) == 12
+             for size in (each.workload or "").split(",")]  # fmt: skip
+    assert all(size in WORKLOADS or not size for _, size, _ in asked) and len(asked) == 16
+    assert sorted(read_axes(each.axes)["T"] for each in found if each.axes) == [32768, 32768, 65536, 65536]
     assert {name for name, *_ in asked} == {"gated_delta", "simple_gla", "gla", "kda"}
 
 
@@ -50,10 +52,10 @@ def test_what_is_missing_is_said_with_the_way_to_get_it(there, said, bench_peers
     assert err == "error[CW701]: the peers' kernels need a GPU, and there is none\n"
 
 
-def record(implementation, ms, backward=False, name="B1_T8192_H96_D128"):
+def record(implementation, ms, backward=False, name="B1_T8192_H96_D128", **axes):
     timing = None if ms is None else Timing(ms, ms, ms, 50, 0.1)
-    what, workload = What("gated_delta", END_TO_END, "", "", implementation), Workload(name, {}, "bf16", "chunk", None,
-                                                                                      backward)  # fmt: skip
+    what, workload = What("gated_delta", END_TO_END, "", "", implementation), Workload(name, axes, "bf16", "chunk",
+                                                                                      None, backward)  # fmt: skip
     return replace(BARE, what=what, workload=workload, timing=timing, why="" if timing else "it failed")
 
 
@@ -62,13 +64,15 @@ def test_the_table_at_the_end(bench_peers, monkeypatch, tmp_path, capsys):
         record("chunkwise triton", 0.8), record("chunkwise triton", 0.5), record("fla 0.6.0", 1.0),
         record("flashqla 0.1.3", None), record("chunkwise triton", 2.0, backward=True),
         record("flashqla 0.1.3", 1.0, backward=True),
+        record("chunkwise triton", 0.125, name=None, B=1, T=32768, NT=512, H=4, HV=4, K=128),
     ]  # fmt: skip
     (tmp_path / "records.jsonl").write_text("".join(map(line, records)))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    exits = iter([0, 1, 0, 0])
+    exits = iter([0, 1, *[0] * 6])
     monkeypatch.setattr(bench_peers, "run", lambda command: next(exits))
     assert bench_peers.main(["--out", str(tmp_path)]) == 1
-    *_, head, forward, both = capsys.readouterr().out.splitlines()
+    *_, head, forward, both, long = capsys.readouterr().out.splitlines()
     assert head.split() == "chunkwise ms fla ms flashqla ms x of fla x of flashqla".split()
     assert forward.split() == "gated_delta B1_T8192_H96_D128 forward 0.5000 1.0000 - 2.00 -".split()
     assert both.split() == "gated_delta B1_T8192_H96_D128 with gradients 2.0000 - 1.0000 - 0.50".split()
+    assert long.split() == "gated_delta B1_T32768_H4 forward 0.1250 - - - -".split()

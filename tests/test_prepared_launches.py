@@ -350,3 +350,22 @@ def test_caches_are_bounded_and_hold_no_tensors(driver):
     del out, given
     gc.collect()
     assert not any(ref() is not None for ref in refs)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_results_are_written_where_they_are_asked_for(backward, driver):
+    """Kernels are handed the places; one that they could not write is left alone, and the result is one of its own."""
+    op = load("gated_delta", backend="triton", mode="chunk")
+    call = op.bind(inputs(op, torch.bfloat16, **SMALL | {"B": 1}))
+    plan, given = plans_of(call, backward)[-1]
+    run = prepared(plan, given, call.params)
+    shapes = {name: x for name, x in run(given, call.seqs).items() if x is not None}
+    name = "v" if backward else "o"
+    whole = torch.empty([1, 300, *shapes[name].shape[2:]], dtype=torch.bfloat16)
+    place, odd = whole[:, 64 : 64 + SMALL["T"]], torch.empty([*shapes[name].shape, 2], dtype=torch.bfloat16)[..., 0]
+    found = run(given, call.seqs, {name: place})
+    assert found[name] is place and all(found[other] is not place for other in shapes if other != name)
+    handed = launched(driver, lambda: run(given, call.seqs, {name: place}))
+    assert any(place.data_ptr() in arguments for *_, arguments in handed)
+    handed = launched(driver, lambda: run(given, call.seqs, {name: odd}))
+    assert not any(odd.data_ptr() in arguments for *_, arguments in handed)

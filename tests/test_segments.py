@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from chunkwise.runner import ChunkwiseError, load
+from chunkwise.runner.calling.function import Op
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.loading.pipelines import find_pipeline
 from chunkwise.runner.parallel.cut import packed_cut, packed_cuts
@@ -58,25 +59,65 @@ def test_what_one_call_gives(name, lengths, T, absent):
 def test_each_segment_keeps_its_own(monkeypatch):
     """Called a segment at a time, each from the state of the one before, and only what is wanted."""
     op, inputs, _ = case("gated_delta", None, 70)
-    segmented, calls = op.in_segments(chunks=2), []
-    inner = segmented.op
-    monkeypatch.setattr(segmented, "op", Spy(inner, calls))
+    segmented, calls, bind = op.in_segments(chunks=2), [], Op.bind
+
+    def spy(self, given, cu_seqlens=None, seqlens=None, outputs=None):
+        calls.append((given["q"].shape[1], outputs))
+        return bind(self, given, cu_seqlens, seqlens, outputs)
+
+    monkeypatch.setattr(Op, "bind", spy)
     out = segmented(**inputs, outputs=["o"])
+    (whole, _), *each = calls
+    assert whole == 70 and [rows for rows, _ in each] == [32, 32, 6]
+    assert [names for _, names in each] == [["o", "final_state"], ["o", "final_state"], ["o"]]
     assert out.final_state is None and torch.allclose(out.o, op(**inputs).o, rtol=0, atol=1e-12)
-    assert [rows for rows, _ in calls] == [32, 32, 6]
-    assert [names for _, names in calls] == [["o", "final_state"], ["o", "final_state"], ["o"]]
 
 
-class Spy:
-    def __init__(self, op, calls):
-        self.inner, self.calls = op, calls
+LENGTHS = (37, 0, 51, 40)
 
-    def __getattr__(self, name):
-        return getattr(self.inner, name)
 
-    def __call__(self, **given):
-        self.calls.append((given["q"].shape[1], given["outputs"]))
-        return self.inner(**given)
+@pytest.mark.parametrize("wanted", [("A_log", "dt_bias"), ("initial_state",), ("v", "beta"), ("q",)], ids=str)
+@pytest.mark.parametrize("outputs", [("o",), ("final_state",), ("o", "final_state")], ids=str)
+@pytest.mark.parametrize("lengths", [None, LENGTHS], ids=["plain", "packed"])
+def test_some_gradients_of_some_outputs(wanted, outputs, lengths):
+    """A gradient that is None in one call is None in segments too."""
+    op, inputs, cotangents = case("kda", lengths, 128)
+    wanted = [name if name in inputs else "b" for name in wanted]
+    found = []
+    for each in (op, op.in_segments(chunks=2)):
+        leaves = {n: x.detach().requires_grad_(n in wanted) for n, x in inputs.items()}
+        out = each(**leaves, seqlens=lengths)
+        reached = [name for name in outputs if getattr(out, name).requires_grad]
+        loss, d = [getattr(out, name) for name in reached], [cotangents[name] for name in reached]
+        leaves = [leaves[name] for name in wanted]
+        grads = torch.autograd.grad(loss, leaves, d, allow_unused=True) if loss else [None] * len(wanted)
+        found.append(dict(zip(wanted, grads)) | {"reached": reached})
+    one, two = found
+    assert one.pop("reached") == two.pop("reached")
+    assert [x is None for x in one.values()] == [x is None for x in two.values()]
+    same({n: x for n, x in one.items() if x is not None}, {n: x for n, x in two.items() if x is not None})
+
+
+def test_a_loss_that_some_segments_do_not_reach():
+    """Of the second document's last rows alone: before it nothing moves, exactly."""
+    op, inputs, _ = case("gated_delta", (48, 80), 128)
+    leaves = {n: x.detach().requires_grad_() for n, x in inputs.items()}
+    op.in_segments(chunks=2)(**leaves, seqlens=(48, 80)).o[:, 100:].sum().backward()
+    assert not leaves["v"].grad[:, :48].any() and leaves["v"].grad[:, 48:].any()
+    assert not leaves["initial_state"].grad[0].any() and leaves["initial_state"].grad[1].any()
+
+
+def test_what_is_refused_as_in_one_call():
+    op, inputs, _ = case("simple_gla", None, 40)
+    segmented = op.in_segments(chunks=1)
+    leaves = {n: x.detach().requires_grad_() for n, x in inputs.items()}
+    out = segmented(**leaves)
+    with pytest.raises(ChunkwiseError, match="gradient of its gradient"):
+        torch.autograd.grad(out.o.sum(), list(leaves.values()), create_graph=True)
+    with pytest.raises(ChunkwiseError, match="torch.vmap"):
+        torch.vmap(lambda v: segmented(**{**inputs, "v": v}).o)(inputs["v"][None])
+    with pytest.raises(ChunkwiseError, match="torch.func.grad"):
+        torch.func.grad(lambda v: segmented(**{**inputs, "v": v}).o.sum())(inputs["v"])
 
 
 def test_no_rows_and_one_segment():

@@ -11,6 +11,7 @@ from ...stages._contract import HELD
 from ...stages._seqs import Seqs
 from ..graphs.graph import Graph
 from ..launching.prepared import PreparedPlan, prepared
+from ..launching.program import NOWHERE
 from ..planning.execute import readable
 from ..planning.least_recent import LeastRecent
 from ..planning.plan import Plan, make_plan
@@ -87,9 +88,9 @@ class Call:
         found = self.found.find(key)
         return found or self.found.put(key, prepared(self.forward_plan(joint), inputs, self.params))
 
-    def run_forward(self, inputs: Tensors, joint: Graph | None = None) -> Tensors:
-        """inputs: the call's, or others of its signature."""
-        return self.forward(inputs, joint)(inputs, self.seqs)
+    def run_forward(self, inputs: Tensors, joint: Graph | None = None, into: Tensors = NOWHERE) -> Tensors:
+        """inputs: the call's, or others of its signature. into: as a prepared plan has it."""
+        return self.forward(inputs, joint)(inputs, self.seqs, into)
 
     def training(self, wanted: tuple[str, ...], inputs: Tensors) -> Training:
         """wanted: the inputs whose gradients are."""
@@ -99,13 +100,13 @@ class Call:
         joint = self.joint(wanted, self.wanted)
         return self.trainings.put(wanted, Training(self.detached(), joint, self.forward(inputs, joint)))
 
-    def run_backward(self, values: Tensors, joint: Graph) -> Tensors:
+    def run_backward(self, values: Tensors, joint: Graph, into: Tensors = NOWHERE) -> Tensors:
         """What backward_plan gives. values: what it takes as given, and the inputs that are read again; others may be
-        left out."""
+        left out. into: as a prepared plan has it."""
         key = ("backward", id(joint))
         found = self.found.find(key)
         found = found or self.found.put(key, prepared(self.backward_plan(joint), values, self.params))
-        return found(values, self.seqs)
+        return found(values, self.seqs, into)
 
     def plan(self, graph: Graph, results: Mapping[str, str], given=()) -> Plan:
         """The plan for some results of a graph; made once per signature."""

@@ -4,6 +4,7 @@ from itertools import compress
 
 from ..graphs.graph import Graph
 from ..launching.prepared import PreparedPlan
+from ..launching.program import NOWHERE
 from ..planning.dtypes import port_dtype
 from ..planning.execute import Values
 from ..planning.least_recent import LeastRecent
@@ -42,10 +43,11 @@ class BackwardPass:
         values = joint.cotangents.items()
         self.cotangents = {name: (value, port_dtype(joint.values[value].dtype, call.io)) for name, value in values}
 
-    def __call__(self, kept: Values, incoming: Values) -> Values:
-        """Gradients by input. kept: the inputs and values that autograd kept. incoming: cotangents by output."""
+    def __call__(self, kept: Values, incoming: Values, into: Values = NOWHERE) -> Values:
+        """Gradients by input. kept: the inputs and values that autograd kept. incoming: cotangents by output. into: as
+        a prepared plan has it."""
         values = dict(kept)
         for name, (value, dtype) in self.cotangents.items():
             d = incoming[name]
             values[value] = d if d.dtype is dtype else d.to(dtype)
-        return self.call.run_backward(values, self.joint)
+        return self.call.run_backward(values, self.joint, into)

@@ -8,7 +8,7 @@ from ..planning.execute import Values, execute, on_device, readable
 from ..planning.plan import Plan
 from ..planning.sequences import is_captured
 from .compile_ahead import compile_ahead, launches_of
-from .program import Program
+from .program import NOWHERE, Program
 from .record import record
 
 _first_runs = threading.RLock()
@@ -28,24 +28,25 @@ class PreparedPlan:
         self.able = plan.backend == "triton" and all(step.launcher for step in plan.steps)
         self.due = first
 
-    def __call__(self, tensors: Values, seqs: Seqs) -> Values:
-        """tensors: as they come; those that kernels cannot read where they lie are copied."""
-        found = self.at_once(tensors, seqs)
-        return self.with_care(as_read(tensors), seqs) if found is None else found
+    def __call__(self, tensors: Values, seqs: Seqs, into: Values = NOWHERE) -> Values:
+        """tensors: as they come; those that kernels cannot read where they lie are copied. into: results by name that
+        may be written into these tensors, which those that were then are."""
+        found = self.at_once(tensors, seqs, into)
+        return self.with_care(as_read(tensors), seqs, into) if found is None else found
 
-    def at_once(self, tensors: Values, seqs: Seqs) -> Values | None:
+    def at_once(self, tensors: Values, seqs: Seqs, into: Values = NOWHERE) -> Values | None:
         """By the program; None where there is none, where somebody watches, and where an input must be copied."""
         program: Program | None = self.program
-        return None if program is None or program.seen else program(tensors, seqs)
+        return None if program is None or program.seen else program(tensors, seqs, into)
 
-    def with_care(self, tensors: Values, seqs: Seqs) -> Values:
+    def with_care(self, tensors: Values, seqs: Seqs, into: Values = NOWHERE) -> Values:
         """tensors: as kernels read them."""
         if self.program is None and self.able:
             with _first_runs:
                 if self.program is None and self.due:
                     return self.first_run(tensors, seqs)
                 self.due = True
-        found = self.at_once(tensors, seqs)
+        found = self.at_once(tensors, seqs, into)
         return execute(self.plan, tensors, self.params, seqs) if found is None else found
 
     def first_run(self, tensors: Values, seqs: Seqs) -> Values:

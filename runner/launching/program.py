@@ -9,6 +9,7 @@ whether they are multiples of 16.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 import torch
@@ -20,7 +21,8 @@ from .direct import Pick
 
 STREAM = 0
 """The cell of the stream that a run launches on, which is the current one of the plan's device."""
-
+NOWHERE: Mapping = MappingProxyType({})
+"""No places for results: each is a tensor of its own."""
 
 Make = Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor]
 
@@ -69,8 +71,11 @@ class Program:
     stretches: tuple[Stretch, ...]
     kernels: tuple
 
-    def __call__(self, tensors: Mapping[str, torch.Tensor | None], seqs: Seqs) -> Values | None:
-        """The plan's results; None, with nothing launched, where an input does not lie as kernels were compiled for."""
+    def __call__(
+        self, tensors: Mapping[str, torch.Tensor | None], seqs: Seqs, into: Mapping[str, torch.Tensor] = NOWHERE
+    ) -> Values | None:
+        """The plan's results; None, with nothing launched, where an input does not lie as kernels were compiled for.
+        into: results by name that are written into these tensors, where kernels can."""
         cells, low = list(self.cells), 0
         for cell, name in self.inputs:
             x = tensors[name]
@@ -83,13 +88,13 @@ class Program:
         for cell, name in self.tables:
             cells[cell] = getattr(seqs, name).data_ptr()
         if self.gpu is None or self.gpu == torch.cuda.current_device():
-            return self.launched(cells, tensors, seqs)
+            return self.launched(cells, tensors, seqs, into)
         with torch.cuda.device(self.gpu):
-            return self.launched(cells, tensors, seqs)
+            return self.launched(cells, tensors, seqs, into)
 
-    def launched(self, cells: list, tensors: Mapping[str, torch.Tensor | None], seqs: Seqs) -> Values:
+    def launched(self, cells: list, tensors: Mapping[str, torch.Tensor | None], seqs: Seqs, into: Mapping) -> Values:
         """On the current device. cells: with the addresses of what came in."""
-        make, values = self.make, dict(tensors)
+        make, values, places = self.make, dict(tensors), self.places(into) if into else into
         cells[STREAM] = triton().runtime.driver.active.get_current_stream(self.gpu)
         if self.pool:
             pool = make((self.pool,), (1,), torch.uint8)
@@ -98,7 +103,7 @@ class Program:
                 cells[cell] = start + offset
         for made, launches, release in self.stretches:
             for cell, name, shape, strides, dtype in made:
-                values[name] = x = make(shape, strides, dtype)
+                values[name] = x = places[name] if name in places else make(shape, strides, dtype)
                 cells[cell] = x.data_ptr()
             for launch, pick in launches:
                 launch(*pick(cells))
@@ -107,6 +112,11 @@ class Program:
         for value, over in self.written.items():
             values[value] = tensors[over]
         return results_of(self.plan, values, seqs)
+
+    def places(self, into: Mapping[str, torch.Tensor]) -> Values:
+        """The tensors that kernels can write, by value."""
+        able = {name: x for name, x in into.items() if x.is_contiguous() and x.data_ptr() % ALIGNMENT == 0}
+        return {self.plan.results[name]: x for name, x in able.items() if name in self.plan.results}
 
     @cached_property
     def gpu(self) -> int | None:

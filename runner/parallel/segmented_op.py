@@ -12,13 +12,18 @@ from numbers import Integral
 
 import torch
 
+from ..calling.autograd import trained
 from ..calling.function import Op, refuse_positional
 from ..calling.read_arguments import wanted_outputs
+from ..calling.transforms import refuse_transforms
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
+from ..graphs.graph import Value
 from ..planning.sequences import host_lengths, lengths_of
 from .cut import Cut, packed_cuts, plain_cut
 from .gather_graph import gathering
+from .segment_states import States
+from .segmented_call import InSegments, Layout, Segment, SegmentedCall
 from .split_graph import cut_errors
 
 Tensors = Mapping[str, torch.Tensor | None]
@@ -31,7 +36,7 @@ class SegmentedOp:
         self.op = op.with_mode("chunk")
         check_segments(self.op, chunks)
         self.rows = min(int(chunks) * op.spec.axes["C"].value, sys.maxsize)
-        self.initial, self.final = states_of(self.op)
+        self.layout = layout_of(self.op)
 
     def __repr__(self) -> str:
         return f"<{self.op!r} in segments of {self.rows} rows>"
@@ -44,44 +49,59 @@ class SegmentedOp:
         wanted = wanted_outputs(self.op.spec, outputs)
         seqlens = None if seqlens is None else host_lengths(seqlens)
         if torch.compiler.is_compiling():
-            self.check_compiled(given, cu_seqlens, seqlens)
+            results = self.traced(given, cu_seqlens, seqlens, wanted)
         else:
-            self.op.bind(given, cu_seqlens, seqlens, wanted)
+            results = self.eager(given, cu_seqlens, seqlens, wanted)
+        return self.op.result._make([results.get(name) for name in self.op.spec.outputs])
+
+    def eager(self, given: Mapping, cu_seqlens, seqlens, wanted: frozenset[str]) -> Tensors:
+        refuse_transforms(self.op.spec.name, given.values())
+        whole = self.op.bind(given, cu_seqlens, seqlens, wanted)
         if cu_seqlens is not None and seqlens is None:
             seqlens = lengths_of(cu_seqlens)
-        states = States(given.get(self.initial))
-        segments = zip(self.pieces(given), self.cuts(given, seqlens), strict=True)
-        found = [self.segment(piece, cut, states, wanted) for piece, cut in segments]
+        B, T = whole.sizes["B"], whole.sizes["T"]
+        starts = range(0, max(T, 1), self.rows)
+        cuts = self.cuts(B, T, seqlens)
+        segments = tuple([Segment(at, min(self.rows, T - at), cut) for at, cut in zip(starts, cuts, strict=True)])
+        numbers = {name: x for name, x in given.items() if name in self.op.spec.params}
+        call = SegmentedCall(whole, numbers, segments, self.layout)
+        if trained(whole.tensors):
+            return dict(zip(whole.wanted, InSegments.apply(call, *whole.tensors.values())))
+        return call.forward()[0]
+
+    def traced(self, given: Mapping, cu_seqlens, seqlens, wanted: frozenset[str]) -> Tensors:
+        """The same out of whole calls, as torch.compile sees them."""
+        self.check_compiled(given, cu_seqlens, seqlens)
+        states = States(given.get(self.layout.initial))
+        cuts = self.cuts(self.size(given, "B"), self.size(given, "T"), seqlens)
+        found = [self.segment(piece, cut, states, wanted) for piece, cut in zip(self.pieces(given), cuts, strict=True)]
         results = {name: joined([each[name] for each in found], axis) for name, axis in self.outputs(wanted)}
-        if self.final in wanted:
-            results[self.final] = states.final()
-        return self.op.result._make([results.get(name) for name in self.op.spec.outputs])
+        return results | ({self.layout.final: states.final()} if self.layout.final in wanted else {})
 
     def check_compiled(self, given: Mapping, cu_seqlens, seqlens) -> None:
         """What only the whole call shows; the rest is each segment's to refuse. Compiled code raises a TypeError."""
         if cu_seqlens is not None and seqlens is None:
             raise TypeError(f"error[CW604]: {self.op.spec.name} in segments needs seqlens, the lengths on the host")
-        state = given.get(self.initial)
+        state = given.get(self.layout.initial)
         count = len(seqlens) if seqlens is not None else self.size(given, "B")
         if state is not None and state.shape[0] != count:
-            message = f"{self.initial} has {state.shape[0]} states, and the number of sequences is {count}"
+            message = f"{self.layout.initial} has {state.shape[0]} states, and the number of sequences is {count}"
             raise TypeError(f"error[CW604]: {message}")
 
     def pieces(self, given: Mapping) -> Iterator[dict]:
         """What each segment is given, but for states and lengths."""
-        axes = {name: value.axes for name, value in self.op.whole.inputs.items()}
+        axes = self.layout.inputs
         cut = {
-            name: x.split(self.rows, axes[name].index("T"))
+            name: x.split(self.rows, axes[name])
             for name, x in given.items()
-            if isinstance(x, torch.Tensor) and "T" in axes[name]
+            if isinstance(x, torch.Tensor) and axes[name] is not None
         }
-        whole = {name: x for name, x in given.items() if name not in cut and name != self.initial}
+        whole = {name: x for name, x in given.items() if name not in cut and name != self.layout.initial}
         for parts in zip(*cut.values(), strict=True):
             yield {**whole, **dict(zip(cut, parts))}
 
-    def cuts(self, given: Mapping, seqlens) -> Iterator[Cut]:
+    def cuts(self, B: int, T: int, seqlens) -> Iterator[Cut]:
         """Where the sequences lie in each segment."""
-        B, T = self.size(given, "B"), self.size(given, "T")
         rows = [min(self.rows, T - start) for start in range(0, T, self.rows)] or [0]
         if seqlens is None:
             yield from (plain_cut(B, at, len(rows)) for at in range(len(rows)))
@@ -97,48 +117,32 @@ class SegmentedOp:
 
     def segment(self, piece: Mapping, cut: Cut, states: "States", wanted: frozenset[str]) -> Tensors:
         """The outputs of one segment; its states are kept."""
-        goes_on = not all(cut.ends) or self.final in wanted
-        names = [name for name, _ in self.outputs(wanted)] + [self.final] * goes_on
-        out = self.op(**piece, **{self.initial: states.entering(cut)}, seqlens=cut.lengths, outputs=names)
+        goes_on = not all(cut.ends) or self.layout.final in wanted
+        names = [name for name, _ in self.outputs(wanted)] + [self.layout.final] * goes_on
+        out = self.op(**piece, **{self.layout.initial: states.entering(cut)}, seqlens=cut.lengths, outputs=names)
         if goes_on:
-            states.leave(cut, getattr(out, self.final))
+            states.leave(cut, getattr(out, self.layout.final))
         return out._asdict()
 
     def outputs(self, wanted: frozenset[str]) -> list[tuple[str, int]]:
         """The outputs that are joined, each with the place of T."""
-        names = [name for name in self.op.spec.outputs if name in wanted and name != self.final]
-        return [(name, self.op.whole.values[self.op.whole.outputs[name]].axes.index("T")) for name in names]
-
-
-class States:
-    """The states of the whole sequences, row by row, as the segments come by. given: those they begin with, or None."""
-
-    def __init__(self, given: torch.Tensor | None):
-        self.given, self.last, self.none = given, {}, None
-
-    def entering(self, cut: Cut) -> torch.Tensor | None:
-        if self.given is None and all(cut.begins):
-            return None
-        like = self.given if self.given is not None else next(iter(self.last.values()))
-        rows = [self.row(n, begins, like) for n, begins in zip(cut.of, cut.begins)]
-        return torch.cat(rows) if rows else like[:0]
-
-    def row(self, n: int, begins: bool, like: torch.Tensor) -> torch.Tensor:
-        """[1, ...]: the state of sequence n where this segment has its first row here."""
-        if not begins:
-            return self.last[n]
-        return like.new_zeros(1, *like.shape[1:]) if self.given is None or n < 0 else self.given[n : n + 1]
-
-    def leave(self, cut: Cut, found: torch.Tensor) -> None:
-        self.none = found[:0]
-        self.last.update({n: found[at : at + 1] for at, n in enumerate(cut.of) if n >= 0})
-
-    def final(self) -> torch.Tensor:
-        return torch.cat([self.last[n] for n in sorted(self.last)] or [self.none])
+        names = [name for name in self.op.spec.outputs if name in wanted and name != self.layout.final]
+        return [(name, self.layout.outputs[name]) for name in names]
 
 
 def joined(parts: list[torch.Tensor], axis: int) -> torch.Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, axis)
+
+
+def layout_of(op: Op) -> Layout:
+    whole = op.whole
+    inputs = {name: place_of(value) for name, value in whole.inputs.items()}
+    outputs = {name: place_of(whole.values[value]) for name, value in whole.outputs.items() if value}
+    return Layout(inputs, outputs, *states_of(op))
+
+
+def place_of(value: Value) -> int | None:
+    return value.axes.index("T") if "T" in value.axes else None
 
 
 def check_segments(op: Op, chunks) -> None:

@@ -110,18 +110,27 @@ def stage_inputs(op, io=torch.float32, *, seqlens=None, seed=0, device="cpu", **
     inverse = {"k", "beta", "Ai"} <= made.keys()
     if inverse:
         made["beta"] = made["beta"].sigmoid()  # beyond 1 a state grows over a long sequence
-    if io == torch.float16:
-        made |= within_fp16(made, graph, sizes)
+    if "map" in graph.outputs and (io == torch.float16 or sizes["NT"] >= MANY):
+        made |= near_identity(made, sizes)
+    elif io == torch.float16:
+        made |= within_fp16(made, graph)
     if inverse:
         made["Ai"] = inverse_of_its_keys(made, seqlens or (sizes["T"],), sizes["C"])
     return {name: made[name] for name in graph.inputs}
 
 
-def within_fp16(made, graph, sizes) -> dict[str, torch.Tensor]:
-    """The inputs whose results would leave fp16: maps that decay to nothing or grow, gradients by weights beyond 1."""
-    if "map" in graph.outputs:
-        factors = {name: 4 / made[name].abs().max() for name in ("g", "b_end") if name in made} | {"w": 0.5, "beta": 1}
-        return {name: made[name] * (factor / sizes["NT"]) for name, factor in factors.items() if name in made}
+MANY = 100
+"""Chunks over which a map of random factors decays to nothing or grows."""
+
+
+def near_identity(made, sizes) -> dict[str, torch.Tensor]:
+    """The inputs whose map would leave the dtype's range, or be ill-conditioned."""
+    factors = {name: 4 / made[name].abs().max() for name in ("g", "b_end") if name in made} | {"w": 0.5, "beta": 1}
+    return {name: made[name] * (factor / sizes["NT"]) for name, factor in factors.items() if name in made}
+
+
+def within_fp16(made, graph) -> dict[str, torch.Tensor]:
+    """The inputs whose results would leave fp16: gradients by weights beyond 1."""
     return {name: x + 8 for name, x in made.items() if graph.inputs[name].unit == "lse/ln" and "q" in made}
 
 

@@ -4,8 +4,9 @@
 
 Columns: seconds of the very first call, which compiles what Triton's cache does not have (an empty TRITON_CACHE_DIR
 makes it cold); then microseconds of an eager call without gradients, of one that may be differentiated, of the backward
-pass and of that for each of its launches, and of a replay from a CUDA graph (op.graphed). With --vs, a line of each
-peer follows.
+pass and of that for each of its launches, and of a replay from a CUDA graph (op.graphed); and of 1,000 additions in
+Python right after, by which lines of other minutes and machines compare. With --vs, a line of each peer follows.
+First calls at real sizes, each in a process of its own: examples/first_call.py.
 
 Each figure is the median over bursts of ten calls, which wait for the device between them: within one the host runs
 ahead, so that what is timed is Python, PyTorch's autograd, the allocator and the driver's queueing. Python's garbage
@@ -33,7 +34,7 @@ PIPELINES = ("gated_delta", "delta_rule", "simple_gla", "gla", "kda", "gated_del
 SIZES = dict(B=1, T=128, H=2, HV=2, HQ=2, K=64, V=64, D=64)
 OTHER = 16
 BURSTS, CALLS = 40, 10
-COLUMNS = ("first s", "eager", "with gradients", "backward", "a launch", "replay")
+COLUMNS = ("first s", "eager", "with gradients", "backward", "a launch", "replay", "additions")
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Cost:
 
     name: str
     first: float
+    additions: float
     eager: float
     trained: float | None = None
     backward: float | None = None
@@ -51,7 +53,7 @@ class Cost:
     @property
     def cells(self) -> list[str]:
         each = self.backward / self.launches if self.launches else None
-        figures = (self.eager, self.trained, self.backward, each, self.replay)
+        figures = (self.eager, self.trained, self.backward, each, self.replay, self.additions)
         return [f"{self.first:.2f}", *("-" if x is None else f"{x:.1f}" for x in figures)]
 
 
@@ -98,7 +100,7 @@ def cost(name: str, case: Case, forward: Callable[[InputSet], object], launches:
     eager = host_us(lambda: forward(plain), device)
     replay = host_us(graphed(plain.inputs), device) if graphed and device.type == "cuda" else None
     if not given.trainable:
-        return Cost(name, first, eager, replay=replay)
+        return Cost(name, first, host_us(additions, device), eager, replay=replay)
     found = forward(leaves)
     outputs = [found[output] for output in given.cotangents]
     inputs, cotangents = [given.inputs[key] for key in given.trainable], list(given.cotangents.values())
@@ -108,7 +110,14 @@ def cost(name: str, case: Case, forward: Callable[[InputSet], object], launches:
 
     backward()
     trained = host_us(lambda: forward(leaves), device)
-    return Cost(name, first, eager, trained, host_us(backward, device), launches, replay)
+    back = host_us(backward, device)
+    return Cost(name, first, host_us(additions, device), eager, trained, back, launches, replay)
+
+
+def additions() -> None:
+    total = 0
+    for each in range(1000):
+        total += each
 
 
 def ours(case: Case) -> Cost:

@@ -96,6 +96,35 @@ def test_one_output_at_a_time(an_op, given):
             assert name not in graph.gradients or same_bits(made[name].grad, alone[name].grad)
 
 
+def test_what_passes_with_gradients_run_is_found_once():
+    """For a signature, the gradients that are wanted and the outputs that a loss depends on."""
+    an_op = load("simple_gla")
+    given = inputs(an_op, **SMALL)
+    call = an_op.bind(given)
+
+    def trained(names, outputs):
+        out = an_op(**leaves(given, names))
+        torch.autograd.backward([getattr(out, name).sum() for name in outputs])
+        return an_op.bind(given).training(tuple(names), given)
+
+    first = trained(["q", "v"], ["o"])
+    assert trained(["q", "v"], ["o"]) is first and len(first.backwards.items) == 1
+    assert trained(["q", "v"], ["o", "final_state"]) is first and len(first.backwards.items) == 2
+    assert trained(["v"], ["o"]) is not first
+    assert len(call.trainings.items) == 2 < call.trainings.limit
+
+
+def test_what_is_found_again_holds_no_tensors():
+    an_op = load("simple_gla")
+    given = leaves(inputs(an_op, **SMALL), ["q", "k", "v"])
+    out = an_op(**given)
+    out.o.sum().backward()
+    refs = [weakref.ref(x) for x in (*given.values(), *out, given["q"].grad)]
+    del out, given
+    gc.collect()
+    assert not any(ref() is not None for ref in refs)
+
+
 def test_final_state_gives_no_gradient_for_q():
     made = leaves(inputs(op("gated_delta"), **SMALL), able(op("gated_delta"), inputs(op("gated_delta"), **SMALL)))
     op("gated_delta")(**made).final_state.sum().backward()
@@ -124,7 +153,7 @@ def test_absent_inputs_have_no_gradient(an_op):
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_modes_without_gradients(an_op, given, mode, monkeypatch):
     """Nothing is kept: the forward plan alone runs."""
-    monkeypatch.setattr("chunkwise.runner.calling.function.differentiable", None)
+    monkeypatch.setattr("chunkwise.runner.calling.autograd.apply", None)
     made, expected = leaves(given, able(an_op, given)), an_op(**given)
     with mode():
         out = an_op(**made)

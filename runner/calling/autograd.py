@@ -5,83 +5,59 @@ gradient None. In-place writes to what backward reads are PyTorch's to detect; a
 copied by each pass, and itself kept.
 """
 
-from collections.abc import Collection
-
 import torch
 
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
-from ..graphs.graph import Graph
-from ..launching.program import NOWHERE
-from ..planning.dtypes import port_dtype
 from .call import Tensors
+from .training import Training
 from .transforms import refuse_batched
 
 
-def needs_autograd(tensors: Collection[torch.Tensor | None]) -> bool:
-    """Whether a derivative may be asked for."""
-    return torch.is_grad_enabled() and any([x is not None and x.requires_grad for x in tensors])
+def trained(tensors: Tensors) -> tuple[str, ...]:
+    """The inputs whose gradients may be asked for."""
+    if not torch.is_grad_enabled():
+        return ()
+    return tuple([name for name, x in tensors.items() if x is not None and x.requires_grad])
 
 
-def differentiable(call) -> Tensors:
-    """The wanted outputs of a bound call (call.Call), connected to autograd."""
-    return dict(zip(call.wanted, apply(call, *call.tensors.values())))
+def differentiable(call, tensors: Tensors) -> Tensors:
+    """The wanted outputs of a call (call.Call) on its tensors, connected to autograd where a gradient may be asked
+    for."""
+    wanted = trained(tensors)
+    if not wanted:
+        return call.run_forward(tensors)
+    return dict(zip(call.wanted, apply(call.training(wanted, tensors), tensors, *tensors.values())))
 
 
 class Pipeline(torch.autograd.Function):
-    """Inputs: the call, then its tensors in the order of its inputs. Outputs: the wanted ones in order."""
+    """Inputs: both passes, the call's tensors by name, and again in their order. Outputs: the wanted ones in order."""
 
     @staticmethod
-    def forward(ctx, call, *tensors):
+    def forward(ctx, training: Training, inputs: Tensors, *tensors):
+        call = training.call
         # on many ranks 0 for an output that this one's loss does not depend on: all must run the same exchanges
         ctx.set_materialize_grads(call.op.together)
-        wanted = [name for name, x in call.tensors.items() if x is not None and x.requires_grad]
-        joint = call.joint(wanted, call.wanted)
-        kept, results = run_forward(call, joint)
-        ctx.call, ctx.kept_names = call.detached(), list(kept)
-        ctx.save_for_backward(*kept.values())
-        if apart := [results[name] for name in call.wanted if name not in joint.cotangents]:
-            ctx.mark_non_differentiable(*apart)
+        results = training.forward(inputs, call.seqs)
+        ctx.training = training
+        ctx.save_for_backward(*[inputs[name] for name in training.inputs], *[results[name] for name in training.values])
+        if training.apart:
+            ctx.mark_non_differentiable(*[results[name] for name in training.apart])
         return tuple([results[name] for name in call.wanted])
 
     @staticmethod
     def backward(ctx, *cotangents):
-        call = ctx.call
+        training = ctx.training
+        call = training.call
         refuse_create_graph(call.graph.name)
         refuse_batched(call.graph.name, cotangents)
-        incoming = {name: x for name, x in zip(call.wanted, cotangents) if x is not None}
-        wanted = [name for name, needed in zip(call.tensors, ctx.needs_input_grad[1:]) if needed]
-        kept = dict(zip(ctx.kept_names, ctx.saved_tensors))
-        gradients = run_backward(call, call.joint(wanted, incoming), kept, incoming)
-        return None, *map(gradients.get, call.tensors)
+        run = training.backward(ctx.needs_input_grad[2:], tuple([d is not None for d in cotangents]))
+        gradients = run(dict(zip(training.kept, ctx.saved_tensors)), dict(zip(call.wanted, cotangents)))
+        return None, None, *[gradients.get(name) for name in call.tensors]
 
 
 apply = super(torch.autograd.Function, Pipeline).apply
 """Pipeline.apply without what it does for function transforms, under which calls are refused."""
-
-
-def run_forward(call, joint: Graph, into: Tensors = NOWHERE) -> tuple[Tensors, Tensors]:
-    """(what the backward phase of joint reads of the inputs and the forward pass by value name, results by name).
-    into: as a prepared plan has it."""
-    run, inputs, seqs = call.forward(joint), call.tensors, call.seqs
-    results = run.at_once(inputs, seqs, into)
-    if results is None:
-        results = run(call.contiguous, seqs, into)
-    kept = {name: inputs[name] for name in joint.inputs_read_later}
-    for name in joint.kept:
-        kept[name] = results[name]
-    return kept, results
-
-
-def run_backward(call, joint: Graph, kept: Tensors, incoming: Tensors, into: Tensors = NOWHERE) -> Tensors:
-    """Gradients by input. kept: as run_forward gave it. incoming: cotangents by output, the absent ones left out.
-    into: as a prepared plan has it."""
-    values = dict.fromkeys(call.tensors)
-    values.update(kept)
-    for name, value in joint.cotangents.items():
-        d, dtype = incoming[name], port_dtype(joint.values[value].dtype, call.io)
-        values[value] = d if d.dtype is dtype else d.to(dtype)
-    return call.run_backward(values, joint, into)
 
 
 def refuse_create_graph(name: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -15,6 +16,7 @@ from ..planning.execute import readable
 from ..planning.least_recent import LeastRecent
 from ..planning.plan import Plan, make_plan
 from ..planning.sequences import Packing, seqs_of
+from .training import Training
 
 if TYPE_CHECKING:
     from .function import Op
@@ -29,7 +31,8 @@ DETACHED = "detached"
 class Call:
     """One call of an op: checked tensors and numbers, and the plans that fit them. wanted: output -> value.
 
-    found: the graphs with gradients and the prepared plans that calls of this signature asked for.
+    found: the graphs with gradients and the prepared plans that calls of this signature asked for. trainings: what
+    those of them run that autograd asked for.
     """
 
     op: "Op"
@@ -43,9 +46,10 @@ class Call:
     backend: str
     wanted: Mapping[str, str]
     found: LeastRecent = field(default_factory=lambda: LeastRecent(32), init=False, compare=False, repr=False)
+    trainings: LeastRecent = field(default_factory=lambda: LeastRecent(8), init=False, compare=False, repr=False)
 
     def on(self, tensors: Mapping[str, torch.Tensor | None]) -> "Call":
-        """The same call on other tensors of its signature; found is shared."""
+        """The same call on other tensors of its signature; found and trainings are shared."""
         other = object.__new__(Call)
         vars(other).update(vars(self), tensors=tensors)
         return other
@@ -64,28 +68,41 @@ class Call:
 
     @property
     def seqs(self) -> Seqs:
-        return seqs_of(self.packing, self.sizes)
+        return self.plain_seqs if self.packing is None else seqs_of(self.packing, self.sizes)
+
+    @cached_property
+    def plain_seqs(self) -> Seqs:
+        """Of a batch that is not packed: no tables, which are on a device and of a stream."""
+        return seqs_of(None, self.sizes)
 
     @property
     def contiguous(self) -> Tensors:
         return {name: readable(x) if x is not None else None for name, x in self.tensors.items()}
 
     def run(self) -> Tensors:
-        return self.forward()(self.tensors, self.seqs)
+        return self.run_forward(self.tensors)
 
-    def forward(self, joint: Graph | None = None) -> PreparedPlan:
-        """Gives what forward_plan does."""
+    def forward(self, inputs: Tensors, joint: Graph | None = None) -> PreparedPlan:
+        """Gives what forward_plan does, for such inputs as these."""
         key = ("forward", id(joint))
         found = self.found.find(key)
-        return found or self.found.put(key, prepared(self.forward_plan(joint), self.tensors, self.params))
+        return found or self.found.put(key, prepared(self.forward_plan(joint), inputs, self.params))
 
-    def run_forward(self, inputs: Tensors, joint: Graph | None = None) -> Tensors:
-        """inputs: the call's, or others that lie otherwise."""
-        return self.forward(joint)(inputs, self.seqs)
+    def run_forward(self, inputs: Tensors, joint: Graph | None = None, into: Tensors = NOWHERE) -> Tensors:
+        """inputs: the call's, or others of its signature. into: as a prepared plan has it."""
+        return self.forward(inputs, joint)(inputs, self.seqs, into)
+
+    def training(self, wanted: tuple[str, ...], inputs: Tensors) -> Training:
+        """wanted: the inputs whose gradients are."""
+        return self.trainings.find(wanted) or self.made_training(wanted, inputs)
+
+    def made_training(self, wanted: tuple[str, ...], inputs: Tensors) -> Training:
+        joint = self.joint(wanted, self.wanted)
+        return self.trainings.put(wanted, Training(self.detached(), joint, self.forward(inputs, joint)))
 
     def run_backward(self, values: Tensors, joint: Graph, into: Tensors = NOWHERE) -> Tensors:
-        """What backward_plan gives. values: what it takes as given, and the inputs that are read again. into: as a
-        prepared plan has it."""
+        """What backward_plan gives. values: what it takes as given, and the inputs that are read again; others may be
+        left out. into: as a prepared plan has it."""
         key = ("backward", id(joint))
         found = self.found.find(key)
         found = found or self.found.put(key, prepared(self.backward_plan(joint), values, self.params))

@@ -25,8 +25,8 @@ from ..rewriting.fusion import AUTO, NONE, check_fuse, fused_graph, fusions
 from ..rewriting.gradient_pattern import gradient_uses
 from ..rewriting.recurrent import check_mode, goes_by_token, no_recurrent_form, recurrent_graph
 from ..stage_files.stage_library import find_stages
-from .autograd import differentiable, needs_autograd
-from .call import Call
+from .autograd import differentiable
+from .call import Call, Tensors
 from .call_help import call_help, call_signature
 from .check_call import check_tensors, read_sizes
 from .check_states import check_rows, check_state_count, check_written
@@ -123,11 +123,8 @@ class Op:
             results = self.library.traced(given, cu_seqlens, seqlens, outputs)
             return self.result(**{name: results.get(name) for name in self.spec.outputs})
         refuse_transforms(self.spec.name, given.values())
-        call = self.bind(given, cu_seqlens, seqlens, outputs)
-        if needs_autograd(call.tensors.values()):
-            results = differentiable(call)
-        else:
-            results = call.run()
+        call, tensors = self.checked(given, cu_seqlens, seqlens, outputs)
+        results = differentiable(call, tensors)
         return self.result._make([results.get(name) for name in self.spec.outputs])
 
     def with_axes(self, sizes: Mapping[str, int]) -> "Op":
@@ -254,22 +251,27 @@ class Op:
         return True
 
     def bind(self, given: Mapping, cu_seqlens=None, seqlens=None, outputs=None) -> "Call":
-        """One call with everything checked, before anything is launched; what was checked for another call with the
-        same signature is not looked at again."""
-        key = signature(given, cu_seqlens, seqlens, outputs)
-        known = self.known.find(key) if key is not None else None
-        if known is not None:
-            call = known.on({name: given.get(name) for name in self.spec.inputs})
-        else:
-            call = self.checked(given, cu_seqlens, seqlens, outputs)
-        check_written(call.graph, call.tensors, call.sizes)
-        if call.device.type == "cpu":
-            check_rows(call.graph, call.tensors)
-        if known is None and key is not None:
-            self.known.put(key, call.detached())
-        return call
+        """One call on its tensors, with everything checked, before anything is launched."""
+        call, tensors = self.checked(given, cu_seqlens, seqlens, outputs)
+        return call.on(tensors)
 
-    def checked(self, given: Mapping, cu_seqlens, seqlens, outputs) -> "Call":
+    def checked(self, given: Mapping, cu_seqlens, seqlens, outputs) -> "tuple[Call, Tensors]":
+        """(the call without its tensors, those by input); what was checked for another call with the same signature is
+        not looked at again."""
+        key = signature(given, cu_seqlens, seqlens, outputs)
+        call = self.known.find(key) if key is not None else None
+        known = call is not None
+        if not known:
+            call = self.allowed(given, cu_seqlens, seqlens, outputs).detached()
+        tensors = {name: given.get(name) for name in self.spec.inputs}
+        check_written(call.graph, tensors, call.sizes)
+        if call.device.type == "cpu":
+            check_rows(call.graph, tensors)
+        if not known and key is not None:
+            self.known.put(key, call)
+        return call, tensors
+
+    def allowed(self, given: Mapping, cu_seqlens, seqlens, outputs) -> "Call":
         """A call as its signature allows; where its tensors lie is left to check_written."""
         tensors, params = self.split(given)
         graph, io, device, sizes = self.read(tensors)

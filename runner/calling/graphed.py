@@ -10,7 +10,7 @@ from ..graphs.graph import Graph
 from ..graphs.wire import did_you_mean
 from ..planning.dtypes import name_of
 from ..planning.execute import on_device
-from .autograd import differentiable, needs_autograd
+from .autograd import differentiable, trained
 from .check_call import wrong
 
 WARM_UPS = 2
@@ -22,7 +22,7 @@ def graphed(call, result: type) -> "Graphed | GraphedTraining":
     if call.backend != "triton":
         message = f"a CUDA graph of {call.graph.name} needs its kernels on a GPU, and the back end is {call.backend}"
         raise ChunkwiseError(Diagnostic(codes.NO_GPU, message, help="pass tensors that are on a GPU"))
-    return (GraphedTraining if needs_autograd(call.tensors.values()) else Graphed)(call, result)
+    return (GraphedTraining if trained(call.tensors) else Graphed)(call, result)
 
 
 class Graphed:
@@ -66,7 +66,7 @@ class GraphedTraining:
         self.names = [name for name in result._fields if name in call.wanted]
 
         def run(*tensors):
-            found = differentiable(call.on(call.tensors | dict(zip(self.inputs, tensors))))
+            found = differentiable(call, call.tensors | dict(zip(self.inputs, tensors)))
             return tuple(found[name] for name in self.names)
 
         with on_device(self.device):

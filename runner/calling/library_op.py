@@ -21,9 +21,10 @@ from ..graphs.graph import Graph, Value
 from ..graphs.sizes import complete, shape
 from ..planning.dtypes import port_dtype
 from ..rewriting.fusion import NONE
-from .autograd import refuse_create_graph, run_backward, run_forward
+from .autograd import refuse_create_graph
 from .call import Call
 from .fingerprint import fingerprint
+from .training import BackwardPass
 
 _library = torch.library.Library("chunkwise", "FRAGMENT")
 _registered: dict[str, "LibraryOp"] = {}
@@ -135,7 +136,7 @@ class LibraryOp:
         tensors, params, packing, outputs, gradients = self.read(args)
         call = self.op.bind({**tensors, **params}, *lengths_of(packing), outputs)
         joint = self.fused(call, self.joint(call.graph, gradients, outputs))
-        _, results = run_forward(call, joint)
+        results = call.run_forward(call.tensors, joint)
         found = {value: results[name] for name, value in call.wanted.items()}
         found |= {name: results[name] for name in joint.kept}
         like = next(x for x in tensors.values() if x is not None)
@@ -243,7 +244,7 @@ class LibraryOp:
         sizes, nothing = dict(zip(axes_of(graph), sizes)), dict.fromkeys(self.inputs)
         call = self.op.call(graph, nothing, params, sizes, *lengths_of(packing), io, like.device, {})
         joint = self.fused(call, self.joint(graph, gradients, cotangents))
-        found = run_backward(call, joint, kept, cotangents)
+        found = BackwardPass(call, joint)(kept, cotangents)
         return packed(
             found[name] if found.get(name) is not None else self.nothing(name, like, io) for name in self.trained
         )

@@ -12,12 +12,13 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def signature(given: Mapping, cu_seqlens, seqlens, outputs) -> Hashable | None:
-    """None for a call that must be looked at each time: lengths that a tensor holds, and whatever is rarely passed."""
+    """None for a call that must be looked at each time: lengths that a tensor holds, and whatever is rarely passed or
+    refused."""
     key: list = []
     for name, x in given.items():
         kind = type(x)
-        if kind in PLAIN and not x.is_nested:
-            key += (name, x.shape, x.dtype, x.get_device() if x.is_cuda else x.device, x.layout)  # numbers compare fast
+        if kind in PLAIN and x.layout is torch.strided and not x.is_nested:
+            key += (name, x.shape, x.dtype, x.get_device() if x.is_cuda else x.device)  # numbers compare fast
         elif x is None or kind is float or kind is int:
             key += (name, x)
         else:

@@ -33,7 +33,8 @@ def refuse_transforms(name: str, given: Iterable) -> None:
 
 def refuse_batched(name: str, cotangents: Iterable[torch.Tensor | None]) -> None:
     """Raises ChunkwiseError where autograd maps one backward pass over a batch of cotangents."""
-    if any([x is not None and torch._C._functorch.is_legacy_batchedtensor(x) for x in cotangents]):
+    batched = torch._C._functorch.is_legacy_batchedtensor
+    if any([x is not None and batched(x) for x in cotangents]):
         message = f"the backward pass of {name} was called with is_grads_batched or vectorize, which is a vmap"
         raise ChunkwiseError(Diagnostic(codes.TRANSFORM, message, help="call backward once for each cotangent"))
 

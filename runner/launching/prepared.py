@@ -63,7 +63,7 @@ class PreparedPlan:
 def prepared(plan: Plan, tensors: Values, params: Mapping[str, float]) -> PreparedPlan:
     """The plan for these params, and for inputs of the same dtypes where a port takes either of two: all else that its
     launches depend on is the plan's, or an address."""
-    dtypes = [getattr(tensors[name], "dtype", None) for name in plan.of_either_dtype]
+    dtypes = [getattr(tensors.get(name), "dtype", None) for name in plan.of_either_dtype]
     make = lambda: PreparedPlan(plan, params, first=not plan.prepared.items)  # noqa: E731
     return plan.prepared.get((*params.values(), *dtypes), make)
 

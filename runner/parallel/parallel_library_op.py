@@ -10,8 +10,8 @@ from itertools import count as counter
 
 import torch
 
-from ..calling.autograd import run_backward, run_forward
 from ..calling.library_op import LENGTHS, LibraryOp, axes_of, count, lengths_of, packed
+from ..calling.training import BackwardPass
 from ..graphs.graph import Graph, Value
 from ..graphs.sizes import complete, shape
 from ..planning.dtypes import port_dtype
@@ -65,7 +65,8 @@ class ParallelLibraryOp(LibraryOp):
         given = {**tensors, **params}
         call, cut = self.parallel.agreed(given, *lengths_of(packing), packing[-1], outputs, compiled=gradients)
         call = self.parallel.split(call, cut) if self.parallel.ranks.size > 1 else call
-        _, results = run_forward(call, self.fused(call, self.joint(call.graph, gradients, outputs, call.op)))
+        joint = self.fused(call, self.joint(call.graph, gradients, outputs, call.op))
+        results = call.run_forward(call.tensors, joint)
         graph, _, _, sizes = self.op.read(tensors)
         sizes, joint = self.sizes(graph, sizes, packing), self.joint(graph, gradients, outputs)
         like = next(x for x in tensors.values() if x is not None)
@@ -115,7 +116,7 @@ class ParallelLibraryOp(LibraryOp):
         incoming = {
             name: states_here(d, cut, cut.ends) if self.parallel.is_state(name) else d for name, d in cotangents.items()
         }
-        found = run_backward(call, joint, kept, incoming)
+        found = BackwardPass(call, joint)(kept, incoming)
         for name, d in found.items():
             if d is not None and graph.inputs[name].axes[0] == "N":
                 found[name] = whole_states(d, cut, cut.begins)

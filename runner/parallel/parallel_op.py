@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from ..calling.autograd import differentiable, needs_autograd
+from ..calling.autograd import differentiable
 from ..calling.call import Call
 from ..calling.fingerprint import fingerprint
 from ..calling.function import Op, refuse_positional
@@ -75,7 +75,7 @@ class ParallelOp:
                 refuse_positional(self.op.spec)
             refuse_transforms(self.op.spec.name, given.values())
         call, cut = self.bind(given, cu_seqlens, seqlens, rows, outputs)
-        results = differentiable(call) if needs_autograd(call.tensors.values()) else call.run()
+        results = differentiable(call, call.tensors)
         whole = {name: whole_states(x, cut, cut.ends) if self.is_state(name) else x for name, x in results.items()}
         return self.op.result(**{name: whole.get(name) for name in self.op.spec.outputs})
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ..calling.autograd import refuse_create_graph, run_backward, run_forward
+from ..calling.autograd import refuse_create_graph
 from ..calling.call import Call, Tensors
+from ..calling.training import BackwardPass
 from ..calling.transforms import refuse_batched
 from ..graphs.graph import Value
 from ..graphs.sizes import size
@@ -96,7 +97,7 @@ class SegmentedCall:
                 found, left = self.recorded(call, trained, places)
                 kept.append(left)
             else:
-                found = call.forward()(call.tensors, call.seqs, places)
+                found = call.run_forward(call.tensors, into=places)
             fill(places, found)
             if final in call.wanted:
                 states.leave(segment.cut, found[final])
@@ -106,7 +107,9 @@ class SegmentedCall:
 
     def recorded(self, call: Call, trained: tuple[str, ...], places: Tensors) -> tuple[Tensors, Kept]:
         joint = call.joint(trained, call.wanted)
-        kept, found = run_forward(call, joint, places)
+        found = call.run_forward(call.tensors, joint, places)
+        kept = {name: call.tensors[name] for name in joint.inputs_read_later}
+        kept |= {name: found[name] for name in joint.kept}
         shared = self.whole.tensors.keys() - {self.layout.initial}
         own = {name: x for name, x in kept.items() if name not in shared}
         return found, Kept(call.detached(), trained, joint.cotangents, kept.keys() & shared, own)
@@ -142,7 +145,7 @@ class SegmentedCall:
         if not found:
             return {}
         kept = {name: segment.of(read[name], self.layout.inputs[name]) for name in left.read} | left.own
-        return run_backward(left.call, left.call.joint(left.wanted, found), kept, found, places)
+        return BackwardPass(left.call, left.call.joint(left.wanted, found))(kept, found, places)
 
 
 class InSegments(torch.autograd.Function):

@@ -12,7 +12,7 @@ from numbers import Integral
 
 import torch
 
-from ..calling.autograd import needs_autograd
+from ..calling.autograd import trained
 from ..calling.function import Op, refuse_positional
 from ..calling.read_arguments import wanted_outputs
 from ..calling.transforms import refuse_transforms
@@ -65,7 +65,7 @@ class SegmentedOp:
         segments = tuple([Segment(at, min(self.rows, T - at), cut) for at, cut in zip(starts, cuts, strict=True)])
         numbers = {name: x for name, x in given.items() if name in self.op.spec.params}
         call = SegmentedCall(whole, numbers, segments, self.layout)
-        if needs_autograd(whole.tensors.values()):
+        if trained(whole.tensors):
             return dict(zip(whole.wanted, InSegments.apply(call, *whole.tensors.values())))
         return call.forward()[0]
 

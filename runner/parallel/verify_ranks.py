@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 import torch.distributed as dist
 
-from ..calling.autograd import run_backward, run_forward
+from ..calling.training import BackwardPass
 from ..verification.generate import make_cotangents
 from ..verification.result import Verification
 from ..verification.verify import verify
@@ -63,9 +63,9 @@ def run(call, cotangents: Tensors, backward: bool) -> tuple[Tensors, Tensors]:
     if not backward:
         return call.run(), {}
     joint = call.joint(call.trainable(), call.wanted)
-    kept, results = run_forward(call, joint)
-    incoming = {name: cotangents[name] for name in joint.cotangents}
-    return {name: results[name] for name in call.wanted}, run_backward(call, joint, kept, incoming)
+    results = call.run_forward(call.tensors, joint)
+    kept = call.tensors | {name: results[name] for name in joint.kept}
+    return {name: results[name] for name in call.wanted}, BackwardPass(call, joint)(kept, cotangents)
 
 
 def cotangents_here(op: ParallelOp, cotangents: Mapping, cut: Cut, start: int, own: int) -> Tensors:

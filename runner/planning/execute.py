@@ -83,7 +83,8 @@ def results_of(plan: Plan, values: Values, seqs: Seqs) -> Values:
     for name in plan.copied:
         if results[name] is not None:
             results[name] = results[name].clone(memory_format=torch.contiguous_format)
-    clear_rest(plan, results, seqs)
+    if seqs.packed:
+        clear_rest(plan, results, seqs)
     return results
 
 
@@ -176,9 +177,7 @@ def run_kernel(launch: Launch):
 
 
 def clear_rest(plan: Plan, results: Values, seqs: Seqs) -> None:
-    """Rows past the last sequence and chunk slots not used are exactly 0 in what leaves the plan."""
-    if not seqs.packed:
-        return
+    """Rows past the last packed sequence and chunk slots not used are exactly 0 in what leaves the plan."""
     tokens = sum(seqs.lengths)
     slots = sum(-(-length // seqs.C) for length in seqs.lengths)
     for name, x in results.items():

@@ -1,0 +1,153 @@
+"""What the first calls of a process cost, with nothing compiled before: seconds, and kernels that were compiled.
+
+    python examples/first_call.py [PIPE ...] [--workload B1_T8192_H96_D128] [--vs fla] [--device cuda]
+
+Each line is of a process of its own with an empty TRITON_CACHE_DIR. Before anything is timed PyTorch and the op's files
+are read, the device's context is up, the inputs are on it, and PyTorch has run a backward pass (its first one imports
+half a second of its own); Triton itself is imported by the first call. Columns:
+the first call without gradients; the first one with gradients and its backward pass, which compile what is left; both
+again with twice the batch and other lengths, which ours compiles nothing for; both again with half the heads, for which
+a kernel may be another. Kernels are Triton's, by what came into its cache; what a peer compiles by other means is in
+its seconds alone.
+
+On a CPU the references run: that shows what is measured, and nothing is compiled.
+"""
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
+
+import torch
+
+from chunkwise.runner import load
+from chunkwise.runner.benching.case import Case, InputSet, tensors
+from chunkwise.runner.benching.peers import FAILURES, find_peer, first_line
+from chunkwise.runner.graphs.sizes import complete
+from chunkwise.runner.workloads import WORKLOADS, other_axes
+
+PIPELINES = ("gated_delta", "simple_gla", "gla", "kda")
+CACHE = "TRITON_CACHE_DIR"
+LAPS = ("forward", "with gradients", "other B and T", "half the heads")
+
+
+class Lap(NamedTuple):
+    seconds: float
+    kernels: int
+
+
+def in_own_process(name: str, peer: str, workload: str, device: str) -> list[Lap]:
+    """One for each of LAPS. peer: its name, or "" for ours."""
+    with TemporaryDirectory() as folder:
+        with ProcessPoolExecutor(1, get_context("spawn"), initializer=begin, initargs=(folder,)) as pool:
+            return pool.submit(laps, name, peer, workload, device).result()
+
+
+def begin(folder: str) -> None:
+    """With this folder for Triton's cache."""
+    os.environ[CACHE] = folder
+
+
+def laps(name: str, peer: str, workload: str, device: str) -> list[Lap]:
+    """In a process where nothing was called yet."""
+    case = case_of(name, workload, torch.device(device))
+    forward = find_peer(peer, case).forward if peer else lambda given: case.op(**given.inputs)._asdict()
+    plain, leaves = inputs_of(case, case.sizes, bound=bool(peer))
+    backward_of_pytorch(case.device)
+    found = [lap(lambda: forward(plain), case.device), lap(lambda: both_passes(forward, leaves), case.device)]
+    for sizes in (other_lengths(case.sizes), half_the_heads(case.sizes)):
+        plain, leaves = inputs_of(case, complete(case.op.whole, sizes), bound=bool(peer))
+        found.append(lap(lambda: (forward(plain), both_passes(forward, leaves)), case.device))  # noqa: B023
+    return found
+
+
+def both_passes(forward: Callable, leaves: InputSet) -> None:
+    out = [x for x in forward(leaves).values() if x is not None and x.requires_grad]
+    wanted = [x for x in leaves.inputs.values() if x is not None and x.requires_grad]
+    torch.autograd.grad(out, wanted, [torch.ones_like(x) for x in out], allow_unused=True)
+
+
+def backward_of_pytorch(device: torch.device) -> None:
+    x = torch.ones(1, device=device, requires_grad=True)
+    torch.autograd.grad([2 * x], [x], [torch.ones_like(x)])
+
+
+def case_of(name: str, workload: str, device: torch.device) -> Case:
+    op, named = load(name), WORKLOADS[workload]
+    sizes = {axis: n for axis, n in {**named, **other_axes(named)}.items() if axis in op.whole.axis_names}
+    io = torch.bfloat16 if device.type == "cuda" else torch.float32
+    return Case(op, workload, complete(op.whole, sizes), frozenset(), None, io, device, backward=True)
+
+
+def other_lengths(sizes: Mapping[str, int]) -> dict[str, int]:
+    return sizes_of_inputs(sizes) | {"B": 2 * sizes["B"], "T": sizes["T"] // 2 + 7}
+
+
+def half_the_heads(sizes: Mapping[str, int]) -> dict[str, int]:
+    return sizes_of_inputs(sizes) | {axis: sizes[axis] // 2 for axis in ("H", "HV") if axis in sizes}
+
+
+def sizes_of_inputs(sizes: Mapping[str, int]) -> dict[str, int]:
+    """Without what follows from them."""
+    return {axis: n for axis, n in sizes.items() if axis not in ("N", "NT")}
+
+
+def inputs_of(case: Case, sizes: Mapping[str, int], bound: bool) -> tuple[InputSet, InputSet]:
+    """(without gradients, with them). bound: to a call, which peers read, of an op that is not the one timed."""
+    given = tensors(case, sizes)
+    call = load(case.op.spec.name).bind(given) if bound else None
+    leaves = {name: x.detach().requires_grad_() if x.is_floating_point() else x for name, x in given.items()}
+    return InputSet(call, given), InputSet(call, leaves)
+
+
+def lap(run: Callable[[], object], device: torch.device) -> Lap:
+    before = compiled()
+    wait(device)
+    start = time.perf_counter()
+    run()
+    wait(device)
+    return Lap(time.perf_counter() - start, compiled() - before)
+
+
+def compiled() -> int:
+    """Kernels in Triton's cache."""
+    return len(list(Path(os.environ[CACHE]).rglob("*.cubin")))
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def row(name: str, cells: list[str]) -> str:
+    return f"{name:<20}" + "".join(f"{cell:>22}" for cell in cells)
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("pipelines", nargs="*", metavar="PIPE", help=f"{', '.join(PIPELINES)} by default")
+    parser.add_argument("--workload", choices=list(WORKLOADS), default="B1_T8192_H96_D128")
+    parser.add_argument("--vs", default="", metavar="fla", help="peers, whose first calls may take a minute")
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    args = parser.parse_args(argv)
+    print(f"seconds of the first calls of a process, and kernels compiled; {args.workload}, {args.device}")
+    if args.device == "cpu":
+        print("The references ran, on the CPU: nothing was compiled.")
+    print(row("", list(LAPS)), flush=True)
+    for name in args.pipelines or PIPELINES:
+        for peer in ("", *filter(None, args.vs.split(","))):
+            try:
+                cells = [f"{each.seconds:.2f} s, {each.kernels:>2}" for each in
+                         in_own_process(name, peer, args.workload, args.device)]  # fmt: skip
+            except FAILURES as error:
+                cells = [first_line(error)]
+            print(row(f"  {peer}" if peer else name, cells), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -10,11 +10,12 @@ from .decay_gate import log_decay
 @triton.jit
 def bounded_sigmoid(x, A_log):
     """(z, sigmoid(z), sigmoid(-z), exp(A_log)), z = exp(A_log) x held in -100..100, A_log up to 88; a nan stays one."""
-    b_slope = exp_exact(tl.where(A_log > 88.0, 88.0, A_log))
-    b_z = b_slope * x
-    b_z = tl.where(b_z > 100.0, 100.0, tl.where(b_z < -100.0, -100.0, b_z))
+    b_slope = exp_exact(tl.minimum(A_log, 88.0, propagate_nan=tl.PropagateNan.ALL))
+    b_z = tl.minimum(b_slope * x, 100.0, propagate_nan=tl.PropagateNan.ALL)
+    b_z = tl.maximum(b_z, -100.0, propagate_nan=tl.PropagateNan.ALL)
     e = exp_exact(-tl.abs(b_z))
-    b_up, b_down = tl.div_rn(1.0, 1.0 + e), tl.div_rn(e, 1.0 + e)
+    b_up = 1.0 / (1.0 + e)
+    b_down = e * b_up
     return b_z, tl.where(b_z >= 0, b_up, b_down), tl.where(b_z >= 0, b_down, b_up), b_slope
 
 
@@ -71,11 +72,9 @@ def kda_gate_vjp_kernel(
         b_x = tl.load(a + p, mask=m, other=0.0).to(tl.float32) + b_bias
         b_dg = tl.load(d_g + p, mask=m, other=0.0).to(tl.float32)
         if bound is None:
-            b_g, b_sp, m_stop = log_decay(b_x, b_A)
+            b_g, b_rise, m_stop = log_decay(b_x, b_A)
             b_d = tl.where(m_stop, 0.0, b_g * b_dg)
-            e = exp_exact(-tl.abs(b_x))
-            b_sigmoid = tl.div_rn(tl.where(b_x >= 0, 1.0, e), 1.0 + e)
-            b_dx = b_d * tl.where(b_x < -15.0, 1.0, tl.div_rn(b_sigmoid, b_sp))
+            b_dx = tl.where(m_stop, 0.0, b_rise * b_dg)
         else:
             b_z, b_s, b_other, b_slope = bounded_sigmoid(b_x, b_A)
             b_dz = tl.where(tl.abs(b_z) == 100.0, 0.0, bound * b_s * b_other * b_dg)

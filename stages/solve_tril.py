@@ -37,14 +37,18 @@ def vjp(d_Ai, Ai, *, needs, C):
 
 
 def configs(axes, device):
-    warps = {16: 1, 32: 2, 64: 4, 128: 8}[axes["C"]]
-    return [{"num_warps": max(warps // 2, 1), "num_stages": 1}, {"num_warps": warps, "num_stages": 1}]
+    """As many warps as have a thread for a column or two, and registers for what they merge: one has no barriers."""
+    warps = {16: 1, 32: 1, 64: 1, 128: 4}[axes["C"]]
+    return [{"num_warps": warps, "num_warps_F32": {64: 2}.get(axes["C"], warps), "num_stages": 1}]
 
 
 def inverse_precision(dtype):
-    """Of the products that merge blocks: float32's own, or three tf32 ones, which are close to it and far below
-    what the inverse then loses as bf16 or fp16."""
-    return "ieee" if dtype.itemsize == 4 else "tf32x3"
+    """Of the products that merge blocks. float32: its own; fp16: three of tf32, which are close to it. bf16: three of
+    bf16 halves, 2^-17, far below what the inverse then loses; one of tf32, 2^-11, is not where keys repeat and beta is
+    near 2."""
+    if dtype == torch.bfloat16:
+        return "bf16x3"
+    return "ieee" if dtype == torch.float32 else "tf32x3"
 
 
 def launch(A, Ai, *, C, seqs, config):
@@ -57,7 +61,7 @@ def launch(A, Ai, *, C, seqs, config):
             grid=(B * seqs.NT * HV,),
             args=dict(A=A, Ai=Ai, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table, T=T, NT=seqs.NT, HV=HV),
             constexprs=dict(C=C, PRECISION=inverse_precision(Ai.dtype)),
-            num_warps=config["num_warps"],
+            num_warps=by_dtype(config, "num_warps", Ai.dtype),
             num_stages=config["num_stages"],
         )
     ]

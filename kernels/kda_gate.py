@@ -26,20 +26,29 @@ def kda_gate_kernel(
     """g = -exp(A_log) softplus(a + dt_bias), or bound sigmoid(exp(A_log) (a + dt_bias)): BT rows, BN channels."""
     columns = HV * K
     n_b = tl.cdiv(columns, BN)
-    pid = tl.program_id(0).to(tl.int64)
-    o_t = (pid // n_b) * BT + tl.arange(0, BT)
-    o_n = (pid % n_b) * BN + tl.arange(0, BN)
-    m_n = o_n < columns
-    m = (o_t < rows)[:, None] & m_n[None, :]
+    pid = tl.program_id(0)
+    i_t = (pid // n_b).to(tl.int64) * BT
+    i_c = pid % n_b * BN
+    start = i_t * columns + i_c
+    o_t = tl.arange(0, BT)
+    o_n = tl.arange(0, BN)
+    m = (o_t < rows - i_t)[:, None]
+    m_n = o_n < columns - i_c
+    if K % BN == 0:
+        b_A = tl.load(A_log + i_c // K)
+        b_bias = tl.load(dt_bias + i_c + o_n)[None, :]
+    else:
+        b_A = tl.load(A_log + (i_c + o_n) // K, mask=m_n, other=0.0)[None, :]
+        b_bias = tl.load(dt_bias + i_c + o_n, mask=m_n, other=0.0)[None, :]
+        m = m & m_n[None, :]
     p = o_t[:, None] * columns + o_n[None, :]
-    b_A = tl.load(A_log + o_n // K, mask=m_n, other=0.0)[None, :]
-    b_x = tl.load(a + p, mask=m, other=0.0).to(tl.float32) + tl.load(dt_bias + o_n, mask=m_n, other=0.0)[None, :]
+    b_x = tl.load(a + start + p, mask=m, other=0.0).to(tl.float32) + b_bias
     if bound is None:
         b_g, _, _ = log_decay(b_x, b_A)
     else:
         _, b_s, _, _ = bounded_sigmoid(b_x, b_A)
         b_g = bound * b_s
-    tl.store(g + p, b_g, mask=m)
+    tl.store(g + start + p, b_g, mask=m)
 
 
 @triton.jit(do_not_specialize=["bound", "N", "rows", "HV"])

@@ -228,12 +228,13 @@ def store_scores(A_qk, A_kk, s_f, b_A, HV, n, M: gl.constexpr):
 
 @gluon.jit(do_not_specialize=["scale", "eps", "T", "NT", "H", "HV", "COUNT"])
 def kda_prescan_sm90_kernel(
-    q, k, beta, x, A_log, dt_bias, qn, kn, y, A_qk, A_kk, qg, kb, kg, b_end, scale, eps, cu_seqlens, chunk_table, T, NT, H, HV, COUNT,
-    K: gl.constexpr, C: gl.constexpr,
+    q, k, beta, x, A_log, dt_bias, qn, kn, y, A_qk, A_kk, qg, kb, kg, b_end, scale, eps, cu_seqlens, chunk_table,
+    T, NT, H, HV, COUNT, K: gl.constexpr, C: gl.constexpr,
 ):  # fmt: skip
     """y the chunk sums of max(x log2 e, -126), A_qk[i, j] = scale sum over K of q_i k_j 2^(y_i - y_j) for j <= i,
     A_kk[i, j] = beta_i sum of k_i k_j 2^(y_i - y_j) for j < i, else 0, of every chunk and value head, COUNT of them.
-    With eps the rows of q and k are normalised first, and stored in qn and kn where these are given.
+    With eps the rows of q and k are normalised first, and stored in qn and kn where these are given. With A_log and
+    dt_bias log decays are made of x: -exp(A_log) softplus(x + dt_bias).
     """
     W: gl.constexpr = C // BASE
     L: gl.constexpr = gl.BlockedLayout([1, K // 32], [1, 32], [W, 1], [1, 0])

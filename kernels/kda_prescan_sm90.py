@@ -270,13 +270,13 @@ def kda_prescan_sm90_kernel(
         next_hv, i_slot, next_t, next_n = place(i_next, cu_seqlens, chunk_table, T, NT, HV, C)
         b_f = gl.load(beta + row + (o_f - C) * HV, mask=(o_f >= C) & (o_f < C + n), other=0.0).to(gl.float32)
         if A_log is not None:
-            b_A = gl.load(A_log + i_hv) * LOG2_E
+            b_rate = gl.load(A_log + i_hv) * LOG2_E
             bias = gl.load(dt_bias + i_hv * K + o_k)[None, :]
         async_copy.wait_group(0)
         if A_log is not None:
             # beyond 88 any step that this slope is used for stops
-            slope = -gl.exp2(gl.minimum(b_A, 88.0 * LOG2_E) + LOG2_LOG2_E)
-            steps = gate_steps(rows_of(s_x, L), bias, slope, b_A + LOG2_LOG2_E, o_g, n)
+            slope = -gl.exp2(gl.minimum(b_rate, 88.0 * LOG2_E) + LOG2_LOG2_E)
+            steps = gate_steps(rows_of(s_x, L), bias, slope, b_rate + LOG2_LOG2_E, o_g, n)
         else:
             steps = steps_of(rows_of(s_x, L))
         b_q = rows_of(s_q, L)

@@ -128,10 +128,15 @@ def solve_tril_kernel(
     A += o_chunk
     Ai += o_chunk
     b_X = diagonal_inverses(A, stride, n, C)
+    # what the merges read, on its way before anything is stored
+    if C >= 64:
+        b_16 = load_below(A, stride, n, C // 32, 16)
+    if C > 16:
+        b_half = load_below(A, stride, n, 1, C // 2)
     o_d = tl.arange(0, C // 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
     store_block(Ai, b_X, stride, n, o_d, o_d)
     if C >= 64:
-        b_X0, b_X10, b_X1 = pairs(b_X, load_below(A, stride, n, C // 32, 16), C // 32, 16, PRECISION)
+        b_X0, b_X10, b_X1 = pairs(b_X, b_16, C // 32, 16, PRECISION)
         store_pairs(Ai, b_X10, stride, n, C // 32, 16)
         b_X = joined(b_X0, b_X10, b_X1, C // 32, 16)
     if C == 128:
@@ -139,5 +144,5 @@ def solve_tril_kernel(
         store_pairs(Ai, b_X10, stride, n, C // 64, 32)
         b_X = joined(b_X0, b_X10, b_X1, C // 64, 32)
     if C > 16:
-        _, b_X10, _ = pairs(b_X, load_below(A, stride, n, 1, C // 2), 1, C // 2, PRECISION)
+        _, b_X10, _ = pairs(b_X, b_half, 1, C // 2, PRECISION)
         store_pairs(Ai, b_X10, stride, n, 1, C // 2)

@@ -37,9 +37,8 @@ def vjp(d_Ai, Ai, *, needs, C):
 
 
 def configs(axes, device):
-    """As many warps as have a thread for a column or two, and registers for what they merge: one has no barriers."""
-    warps = {16: 1, 32: 1, 64: 1, 128: 4}[axes["C"]]
-    return [{"num_warps": warps, "num_warps_F32": {64: 2}.get(axes["C"], warps), "num_stages": 1}]
+    """A thread for each column of a chunk."""
+    return [{"num_warps": max(axes["C"] // 32, 1), "num_stages": 1}]
 
 
 def inverse_precision(dtype):
@@ -61,7 +60,7 @@ def launch(A, Ai, *, C, seqs, config):
             grid=(B * seqs.NT * HV,),
             args=dict(A=A, Ai=Ai, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table, T=T, NT=seqs.NT, HV=HV),
             constexprs=dict(C=C, PRECISION=inverse_precision(Ai.dtype)),
-            num_warps=by_dtype(config, "num_warps", Ai.dtype),
+            num_warps=config["num_warps"],
             num_stages=config["num_stages"],
         )
     ]

@@ -146,9 +146,9 @@ def normalised(b_q, b_k, eps, L: gl.constexpr):
 
 
 @gluon.jit
-def gate_steps(b_a, bias, slope, place_of, o_g, n):
-    """The steps of log decays -exp(A_log) softplus(a + bias), 0 in rows past the n-th: slope -exp(A_log) log2 e, and
-    place_of A_log log2 e + log2(log2 e).
+def gate_steps(b_a, bias, slope, shift, o_g, n):
+    """The steps of log decays -exp(A_log) softplus(a + bias), 0 in rows past the n-th. slope: -exp(A_log) log2 e;
+    shift: A_log log2 e + log2(log2 e).
 
     softplus(x) = max(x, 0) + log1p(e), e = exp(-|x|), as kda_gate has it; here nothing is that large or small that an
     exponent's rounding would show in a sum of steps.
@@ -157,7 +157,7 @@ def gate_steps(b_a, bias, slope, place_of, o_g, n):
     for r in gl.static_range(BASE):
         b_x = b_a[r].to(gl.float32) + bias
         b_t = gl.abs(b_x) * -LOG2_E
-        b_p = minus_log1p_ratio(gl.exp2(b_t)) * gl.exp2(b_t + place_of)
+        b_p = minus_log1p_ratio(gl.exp2(b_t)) * gl.exp2(b_t + shift)
         b_d = gl.fma(gl.maximum(b_x, 0.0), slope, b_p)
         least = gl.where(o_g + r < n, -126.0, 0.0)[:, None]
         steps = steps + (gl.maximum(b_d, least, propagate_nan=tl.PropagateNan.ALL),)

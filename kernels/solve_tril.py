@@ -9,12 +9,9 @@ from ._chunks import chunk_rows
 @triton.jit
 def four_of_row(p_r, k, m):
     """Numbers k to k + 3 of the rows at p_r [P, 16], for each of 16 columns the same."""
-    b_even, b_odd = tl.split(
-        tl.reshape(
-            tl.load(p_r[:, :, None] + (k + tl.arange(0, 4))[None, None, :], mask=m[:, :, None], other=0.0),
-            (p_r.shape[0], 16, 2, 2),
-        )
-    )
+    p = p_r[:, :, None] + (k + tl.arange(0, 4))[None, None, :]
+    b_a = tl.reshape(tl.load(p, mask=m[:, :, None], other=0.0), (p_r.shape[0], 16, 2, 2))
+    b_even, b_odd = tl.split(b_a)
     b_0, b_2 = tl.split(b_even)
     b_1, b_3 = tl.split(b_odd)
     return b_0, b_1, b_2, b_3

@@ -4,18 +4,17 @@ import triton
 import triton.language as tl
 
 from ._exp import exp_exact
-from .decay_gate import log_decay
+from .decay_gate import log_decay, rise_of_log_softplus
 
 
 @triton.jit
 def bounded_sigmoid(x, A_log):
     """(z, sigmoid(z), sigmoid(-z), exp(A_log)), z = exp(A_log) x held in -100..100, A_log up to 88; a nan stays one."""
-    b_slope = exp_exact(tl.minimum(A_log, 88.0, propagate_nan=tl.PropagateNan.ALL))
-    b_z = tl.minimum(b_slope * x, 100.0, propagate_nan=tl.PropagateNan.ALL)
-    b_z = tl.maximum(b_z, -100.0, propagate_nan=tl.PropagateNan.ALL)
+    b_slope = exp_exact(tl.where(A_log > 88.0, 88.0, A_log))
+    b_z = b_slope * x
+    b_z = tl.where(b_z > 100.0, 100.0, tl.where(b_z < -100.0, -100.0, b_z))
     e = exp_exact(-tl.abs(b_z))
-    b_up = 1.0 / (1.0 + e)
-    b_down = e * b_up
+    b_up, b_down = tl.div_rn(1.0, 1.0 + e), tl.div_rn(e, 1.0 + e)
     return b_z, tl.where(b_z >= 0, b_up, b_down), tl.where(b_z >= 0, b_down, b_up), b_slope
 
 
@@ -44,7 +43,7 @@ def kda_gate_kernel(
     p = o_t[:, None] * columns + o_n[None, :]
     b_x = tl.load(a + start + p, mask=m, other=0.0).to(tl.float32) + b_bias
     if bound is None:
-        b_g, _, _ = log_decay(b_x, b_A)
+        b_g, _ = log_decay(b_x, b_A)
     else:
         _, b_s, _, _ = bounded_sigmoid(b_x, b_A)
         b_g = bound * b_s
@@ -81,9 +80,9 @@ def kda_gate_vjp_kernel(
         b_x = tl.load(a + p, mask=m, other=0.0).to(tl.float32) + b_bias
         b_dg = tl.load(d_g + p, mask=m, other=0.0).to(tl.float32)
         if bound is None:
-            b_g, b_rise, m_stop = log_decay(b_x, b_A)
+            b_g, m_stop = log_decay(b_x, b_A)
             b_d = tl.where(m_stop, 0.0, b_g * b_dg)
-            b_dx = tl.where(m_stop, 0.0, b_rise * b_dg)
+            b_dx = b_d * rise_of_log_softplus(b_x)
         else:
             b_z, b_s, b_other, b_slope = bounded_sigmoid(b_x, b_A)
             b_dz = tl.where(tl.abs(b_z) == 100.0, 0.0, bound * b_s * b_other * b_dg)

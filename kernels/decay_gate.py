@@ -4,18 +4,36 @@ import triton
 import triton.language as tl
 
 from ._exp import exp_exact
-from ._softplus import softplus
+from ._softplus import log1p_ratio, softplus
 
 
 @triton.jit
 def log_decay(x, A_log):
-    """(-exp(A_log + log softplus(x)), softplus(x), whether the exponent is stopped at 88); a nan stays one."""
-    b_sp = softplus(x)
-    # the logarithm is not taken from b_sp below -15; the floor only keeps log(0) out of it
-    b_sp = tl.where(b_sp < 1e-30, 1e-30, b_sp)
-    exponent = A_log + tl.where(x < -15.0, x, tl.log(b_sp))
-    m_stop = exponent > 88.0
-    return -exp_exact(tl.where(m_stop, 88.0, exponent)), b_sp, m_stop
+    """(g, whether it is stopped at -exp(88)), g = -exp(A_log) softplus(x); a nan stays one.
+
+    With e = exp(-|x|), g = -exp(A_log) max(x, 0) - exp(A_log - |x|) log1p(e) / e: no inf meets a 0, and g is relatively
+    right however small. Below A_log = -87, exp(A_log) counts as 0.
+    """
+    LN_2: tl.constexpr = 0.6931471805599453
+    LOG2_E: tl.constexpr = 1.4426950408889634
+    STOP: tl.constexpr = 1.6516362549940018e38
+    b_slope = exp_exact(tl.minimum(A_log, 88.5, propagate_nan=tl.PropagateNan.ALL))
+    e = tl.exp2(tl.abs(x) * -LOG2_E)
+    # exp(A_log - |x|) = 2^y (1 + lost), held where it is finite and more than enough to stop g; a nan is in e
+    exponent = tl.minimum(tl.maximum(A_log - tl.abs(x), -200.0), 88.5)
+    y = exponent * LOG2_E
+    lost = tl.fma(y, -LN_2, exponent)
+    ratio = log1p_ratio(e)
+    b_size = tl.fma(b_slope, tl.maximum(x, 0.0), tl.exp2(y) * tl.fma(lost, ratio, ratio))
+    return -tl.minimum(b_size, STOP, propagate_nan=tl.PropagateNan.ALL), b_size > STOP
+
+
+@triton.jit
+def rise_of_log_softplus(x):
+    """The gradient of log softplus(x): sigmoid(x) / softplus(x), which is 1 below -15."""
+    e = exp_exact(-tl.abs(x))
+    b_sigmoid = tl.div_rn(tl.where(x >= 0, 1.0, e), 1.0 + e)
+    return tl.where(x < -15.0, 1.0, tl.div_rn(b_sigmoid, tl.maximum(softplus(x), 1e-30)))
 
 
 @triton.jit(do_not_specialize=["rows", "HV"])
@@ -30,7 +48,7 @@ def decay_gate_kernel(a, A_log, dt_bias, g, rows, HV, BT: tl.constexpr, BH: tl.c
     p = o_t[:, None] * HV + o_h[None, :]
     b_A = tl.load(A_log + o_h, mask=m_h, other=0.0)[None, :]
     b_x = tl.load(a + p, mask=m, other=0.0).to(tl.float32) + tl.load(dt_bias + o_h, mask=m_h, other=0.0)[None, :]
-    b_g, _, _ = log_decay(b_x, b_A)
+    b_g, _ = log_decay(b_x, b_A)
     tl.store(g + p, b_g, mask=m)
 
 
@@ -61,11 +79,10 @@ def decay_gate_vjp_kernel(
         m = (o_t < end)[:, None] & m_h[None, :]
         p = o_t[:, None] * HV + o_h[None, :]
         b_x = tl.load(a + p, mask=m, other=0.0).to(tl.float32) + b_bias
-        b_g, b_sp, m_stop = log_decay(b_x, b_A)
-        b_d = tl.where(m_stop, 0.0, b_g * tl.load(d_g + p, mask=m, other=0.0).to(tl.float32))
-        e = exp_exact(-tl.abs(b_x))
-        b_sigmoid = tl.div_rn(tl.where(b_x >= 0, 1.0, e), 1.0 + e)
-        b_dx = b_d * tl.where(b_x < -15.0, 1.0, tl.div_rn(b_sigmoid, b_sp))
+        b_g, m_stop = log_decay(b_x, b_A)
+        b_dg = tl.load(d_g + p, mask=m, other=0.0).to(tl.float32)
+        b_d = tl.where(m_stop, 0.0, b_g * b_dg)
+        b_dx = b_d * rise_of_log_softplus(b_x)
         if d_a is not None:
             tl.store(d_a + p, b_dx, mask=m)
         b_dA += b_d

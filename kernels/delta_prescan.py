@@ -4,20 +4,7 @@ import triton
 import triton.language as tl
 
 from ._chunks import chunk_rows
-from .solve_tril import store_block
-
-HALVES = tl.constexpr("""{
-    .reg .b32 i0, i1;
-    .reg .f32 x0, x1;
-    cvt.rn.bf16x2.f32 $0, $3, $2;
-    shl.b32 i0, $0, 16;
-    and.b32 i1, $0, 0xffff0000;
-    mov.b32 x0, i0;
-    mov.b32 x1, i1;
-    sub.f32 x0, $2, x0;
-    sub.f32 x1, $3, x1;
-    cvt.rn.bf16x2.f32 $1, x1, x0;
-}""")
+from .solve_tril import close_dot, joined, pairs, store_block, store_pairs
 
 
 @triton.jit
@@ -39,27 +26,6 @@ def blocks_below(b_A, P: tl.constexpr, S: tl.constexpr):
 
 
 @triton.jit
-def halves(b_x):
-    """b_x rounded to bf16, and what that leaves, rounded too. Two numbers at a time, which the compiler does only for
-    what is stored."""
-    return tl.inline_asm_elementwise(
-        HALVES, "=r,=r,f,f", [b_x], dtype=(tl.bfloat16, tl.bfloat16), is_pure=True, pack=2
-    )
-
-
-@triton.jit
-def close_dot(b_x, b_y, PRECISION: tl.constexpr):
-    """A product of float32 that is near theirs: by three of their bf16 halves, or as PRECISION has it."""
-    if PRECISION == "bf16x3":
-        b_x1, b_x0 = halves(b_x)
-        b_y1, b_y0 = halves(b_y)
-        b_z = tl.dot(b_x1, b_y1, tl.dot(b_x1, b_y0, tl.dot(b_x0, b_y1)))
-    else:
-        b_z = tl.dot(b_x, b_y, input_precision=PRECISION)
-    return b_z
-
-
-@triton.jit
 def doubled(b_X, b_A, S: tl.constexpr, PRECISION: tl.constexpr):
     """From b_X [P, 16, 16], inverses of I + A's diagonal blocks of S, those of 2 S: X - X L X, L what lies between."""
     o_s = tl.arange(0, 16)
@@ -77,34 +43,6 @@ def inverses_of_16(b_A, PRECISION: tl.constexpr):
     b_X = doubled(b_X, b_A, 2, PRECISION)
     b_X = doubled(b_X, b_A, 4, PRECISION)
     return doubled(b_X, b_A, 8, PRECISION)
-
-
-@triton.jit
-def pairs(b_X, b_L, P: tl.constexpr, S: tl.constexpr, PRECISION: tl.constexpr):
-    """From the inverses b_X [2 P, S, S] of diagonal blocks, for each pair of neighbours (X0, -X1 L X0, X1)."""
-    b_X0, b_X1 = tl.split(tl.permute(tl.reshape(b_X, (P, 2, S, S)), (0, 2, 3, 1)))
-    if P == 1:
-        b_X10 = close_dot(tl.reshape(b_X1, (S, S)), tl.reshape(b_L, (S, S)), PRECISION)
-        b_X10 = tl.reshape(close_dot(b_X10, tl.reshape(b_X0, (S, S)), PRECISION), (P, S, S))
-    else:
-        b_X10 = close_dot(close_dot(b_X1, b_L, PRECISION), b_X0, PRECISION)
-    return b_X0, -b_X10, b_X1
-
-
-@triton.jit
-def store_pairs(Ai, b_X10, stride, n, P: tl.constexpr, S: tl.constexpr):
-    """What lies between the diagonal blocks of S of each pair: b_X10 [P, S, S] below, zeros above."""
-    o_s = tl.arange(0, P)[:, None] * (2 * S) + tl.arange(0, S)[None, :]
-    store_block(Ai, tl.zeros_like(b_X10), stride, n, o_s, o_s + S)
-    store_block(Ai, b_X10, stride, n, o_s + S, o_s)
-
-
-@triton.jit
-def joined(b_X0, b_X10, b_X1, P: tl.constexpr, S: tl.constexpr):
-    """The pairs' inverses [P, 2 S, 2 S]."""
-    b_top = tl.reshape(tl.permute(tl.join(b_X0, tl.zeros_like(b_X0)), (0, 1, 3, 2)), (P, S, 2 * S))
-    b_bottom = tl.reshape(tl.permute(tl.join(b_X10, b_X1), (0, 1, 3, 2)), (P, S, 2 * S))
-    return tl.reshape(tl.permute(tl.join(b_top, b_bottom), (0, 3, 1, 2)), (P, 2 * S, 2 * S))
 
 
 @triton.jit(do_not_specialize=["T", "NT", "H", "HV"])

@@ -9,7 +9,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy, mma_v2
 
 from ._prescan_sm90 import LOG2_E, copy_rows, place
-from .delta_prescan import HALVES
+from .solve_tril import HALVES
 
 S = gl.constexpr(16)
 """Rows and columns of a block."""

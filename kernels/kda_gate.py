@@ -4,7 +4,7 @@ import triton
 import triton.language as tl
 
 from ._exp import exp_exact
-from .decay_gate import log_decay
+from .decay_gate import log_decay, rise_of_log_softplus
 
 
 @triton.jit
@@ -25,20 +25,29 @@ def kda_gate_kernel(
     """g = -exp(A_log) softplus(a + dt_bias), or bound sigmoid(exp(A_log) (a + dt_bias)): BT rows, BN channels."""
     columns = HV * K
     n_b = tl.cdiv(columns, BN)
-    pid = tl.program_id(0).to(tl.int64)
-    o_t = (pid // n_b) * BT + tl.arange(0, BT)
-    o_n = (pid % n_b) * BN + tl.arange(0, BN)
-    m_n = o_n < columns
-    m = (o_t < rows)[:, None] & m_n[None, :]
+    pid = tl.program_id(0)
+    i_t = (pid // n_b).to(tl.int64) * BT
+    i_c = pid % n_b * BN
+    start = i_t * columns + i_c
+    o_t = tl.arange(0, BT)
+    o_n = tl.arange(0, BN)
+    m = (o_t < rows - i_t)[:, None]
+    m_n = o_n < columns - i_c
+    if K % BN == 0:
+        b_A = tl.load(A_log + i_c // K)
+        b_bias = tl.load(dt_bias + i_c + o_n)[None, :]
+    else:
+        b_A = tl.load(A_log + (i_c + o_n) // K, mask=m_n, other=0.0)[None, :]
+        b_bias = tl.load(dt_bias + i_c + o_n, mask=m_n, other=0.0)[None, :]
+        m = m & m_n[None, :]
     p = o_t[:, None] * columns + o_n[None, :]
-    b_A = tl.load(A_log + o_n // K, mask=m_n, other=0.0)[None, :]
-    b_x = tl.load(a + p, mask=m, other=0.0).to(tl.float32) + tl.load(dt_bias + o_n, mask=m_n, other=0.0)[None, :]
+    b_x = tl.load(a + start + p, mask=m, other=0.0).to(tl.float32) + b_bias
     if bound is None:
-        b_g, _, _ = log_decay(b_x, b_A)
+        b_g, _ = log_decay(b_x, b_A)
     else:
         _, b_s, _, _ = bounded_sigmoid(b_x, b_A)
         b_g = bound * b_s
-    tl.store(g + p, b_g, mask=m)
+    tl.store(g + start + p, b_g, mask=m)
 
 
 @triton.jit(do_not_specialize=["bound", "N", "rows", "HV"])
@@ -71,11 +80,9 @@ def kda_gate_vjp_kernel(
         b_x = tl.load(a + p, mask=m, other=0.0).to(tl.float32) + b_bias
         b_dg = tl.load(d_g + p, mask=m, other=0.0).to(tl.float32)
         if bound is None:
-            b_g, b_sp, m_stop = log_decay(b_x, b_A)
+            b_g, m_stop = log_decay(b_x, b_A)
             b_d = tl.where(m_stop, 0.0, b_g * b_dg)
-            e = exp_exact(-tl.abs(b_x))
-            b_sigmoid = tl.div_rn(tl.where(b_x >= 0, 1.0, e), 1.0 + e)
-            b_dx = b_d * tl.where(b_x < -15.0, 1.0, tl.div_rn(b_sigmoid, b_sp))
+            b_dx = b_d * rise_of_log_softplus(b_x)
         else:
             b_z, b_s, b_other, b_slope = bounded_sigmoid(b_x, b_A)
             b_dz = tl.where(tl.abs(b_z) == 100.0, 0.0, bound * b_s * b_other * b_dg)

@@ -4,6 +4,7 @@ As gla_prescan_sm90, with queries and keys in one tile of 2 C rows, and each siz
 for both costs less than what would be kept of either.
 """
 
+import triton.language as tl
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
@@ -11,6 +12,7 @@ from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared,
 
 from ._prescan_sm90 import (
     BASE,
+    LOG2_E,
     block_row,
     copy_chunk,
     from_lane,
@@ -29,6 +31,7 @@ from ._prescan_sm90 import (
 )
 from .gla_intra_sm90 import stacked
 
+LOG2_LOG2_E = gl.constexpr(0.5287663729448977)
 TO_BF16 = gl.constexpr("cvt.rn.bf16x2.f32 $0, $2, $1;")
 TO_FP16 = gl.constexpr("cvt.rn.f16x2.f32 $0, $2, $1;")
 
@@ -78,11 +81,22 @@ def sum_over_lanes(parts):
 
 
 @gluon.jit
-def store_in_blocks(A_qk, A_kk, beta, parts, scale, HV, n, C: gl.constexpr):
+def of_pairs(s_f, P: gl.constexpr):
+    """Of the keys' rows: two tensors [blocks, 32], the e-th with that of row 2 (l % 4) + e of each block in lane l."""
+    W: gl.constexpr = s_f.shape[0] // (2 * BASE)
+    R: gl.constexpr = gl.BlockedLayout([1, 1, 1, 2], [1, 8, 4, 1], [W, 1, 1, 1], [3, 2, 1, 0])
+    b_0, b_1 = gl.split(s_f.reshape([2 * W, 1, 4, 2]).slice(W, W).load(R).broadcast_to(W, 8, 4, 2))
+    b_0 = gl.convert_layout(gl.reshape(b_0, [W, 32]), P, assert_trivial=True)
+    return b_0, gl.convert_layout(gl.reshape(b_1, [W, 32]), P, assert_trivial=True)
+
+
+@gluon.jit
+def store_in_blocks(A_qk, A_kk, s_f, parts, scale, HV, n, C: gl.constexpr):
     """The blocks of 8 rows on the diagonal of both."""
     sums = sum_over_lanes(parts)
     W: gl.constexpr = sums[0].shape[0]
     P: gl.constexpr = sums[0].type.layout
+    b_beta = of_pairs(s_f, P)
     o_g = gl.arange(0, W, gl.SliceLayout(1, P))[:, None] * BASE
     o_l = gl.arange(0, 32, gl.SliceLayout(0, P))
     o_i = o_g + (o_l // 4)[None, :]
@@ -90,8 +104,7 @@ def store_in_blocks(A_qk, A_kk, beta, parts, scale, HV, n, C: gl.constexpr):
         o_j = o_g + (o_l % 4 * 2 + e)[None, :]
         b_qk = gl.where(o_j <= o_i, scale * sums[e], 0.0)
         gl.store(A_qk + (o_i * (HV * C) + o_j), b_qk.to(A_qk.dtype.element_ty), mask=o_i < n)
-        b_beta = gl.load(beta + o_j * HV, mask=o_j < n, other=0.0).to(gl.float32)
-        b_kk = gl.where(o_j <= o_i, 0.0, b_beta * sums[e])
+        b_kk = gl.where(o_j <= o_i, 0.0, b_beta[e] * sums[e])
         gl.store(A_kk + (o_j * (HV * C) + o_i), b_kk, mask=o_j < n)
 
 
@@ -133,6 +146,38 @@ def normalised(b_q, b_k, eps, L: gl.constexpr):
 
 
 @gluon.jit
+def gate_steps(b_a, bias, slope, shift, o_g, n):
+    """The steps of log decays -exp(A_log) softplus(a + bias), 0 in rows past the n-th. slope: -exp(A_log) log2 e;
+    shift: A_log log2 e + log2(log2 e).
+
+    softplus(x) = max(x, 0) + log1p(e), e = exp(-|x|), as kda_gate has it; here nothing is that large or small that an
+    exponent's rounding would show in a sum of steps.
+    """
+    steps = ()
+    for r in gl.static_range(BASE):
+        b_x = b_a[r].to(gl.float32) + bias
+        b_t = gl.abs(b_x) * -LOG2_E
+        b_p = minus_log1p_ratio(gl.exp2(b_t)) * gl.exp2(b_t + shift)
+        b_d = gl.fma(gl.maximum(b_x, 0.0), slope, b_p)
+        least = gl.where(o_g + r < n, -126.0, 0.0)[:, None]
+        steps = steps + (gl.maximum(b_d, least, propagate_nan=tl.PropagateNan.ALL),)
+    return steps
+
+
+@gluon.jit
+def minus_log1p_ratio(e):
+    """-log1p(e) / e for e in 0..1: kernels/_softplus.py."""
+    p = gl.fma(e, -0.005364826414734125, 0.03006580099463463)
+    p = gl.fma(e, p, -0.07920455187559128)
+    p = gl.fma(e, p, 0.13753803074359894)
+    p = gl.fma(e, p, -0.1915365606546402)
+    p = gl.fma(e, p, 0.24857163429260254)
+    p = gl.fma(e, p, -0.3332132399082184)
+    p = gl.fma(e, p, 0.49999648332595825)
+    return gl.fma(e, p, -1.0)
+
+
+@gluon.jit
 def factors(b_y, b_sign, b_c):
     """2^(sign y + c)."""
     found = ()
@@ -167,16 +212,14 @@ def start_product(s_x, M: gl.constexpr):
 
 
 @gluon.jit
-def store_scores(A_qk, A_kk, beta, b_A, scale, HV, n, M: gl.constexpr):
-    """b_A [2 C, C]: above scale times the lower triangle, below beta of each row times it, both without the blocks of 8
-    rows on the diagonal, which are there."""
+def store_scores(A_qk, A_kk, s_f, b_A, HV, n, M: gl.constexpr):
+    """b_A [2 C, C]: the lower triangles of both times s_f of each row, without the blocks of 8 rows on the diagonal,
+    which are there."""
     C: gl.constexpr = b_A.shape[1]
     o_i = gl.arange(0, 2 * C, gl.SliceLayout(1, M))
     o_r = (o_i % C)[:, None]
     o_j = gl.arange(0, C, gl.SliceLayout(0, M))[None, :]
-    b_f = gl.load(beta + gl.minimum(o_i % C, n - 1) * HV, mask=n > 0, other=0.0).to(gl.float32)
-    b_f = gl.where(o_i < C, scale, b_f)
-    b_A = gl.where(o_r > o_j, b_f[:, None] * b_A, 0.0)
+    b_A = gl.where(o_r > o_j, s_f.load(gl.SliceLayout(1, M))[:, None] * b_A, 0.0)
     p = o_r * (HV * C) + o_j
     m = (o_r < n) & (o_r // BASE != o_j // BASE)
     gl.store(A_qk + p, b_A.to(A_qk.dtype.element_ty), mask=m & (o_i < C)[:, None])
@@ -185,12 +228,13 @@ def store_scores(A_qk, A_kk, beta, b_A, scale, HV, n, M: gl.constexpr):
 
 @gluon.jit(do_not_specialize=["scale", "eps", "T", "NT", "H", "HV", "COUNT"])
 def kda_prescan_sm90_kernel(
-    q, k, beta, x, qn, kn, y, A_qk, A_kk, qg, kb, kg, b_end, scale, eps, cu_seqlens, chunk_table, T, NT, H, HV, COUNT,
-    K: gl.constexpr, C: gl.constexpr,
+    q, k, beta, x, A_log, dt_bias, qn, kn, y, A_qk, A_kk, qg, kb, kg, b_end, scale, eps, cu_seqlens, chunk_table,
+    T, NT, H, HV, COUNT, K: gl.constexpr, C: gl.constexpr,
 ):  # fmt: skip
     """y the chunk sums of max(x log2 e, -126), A_qk[i, j] = scale sum over K of q_i k_j 2^(y_i - y_j) for j <= i,
     A_kk[i, j] = beta_i sum of k_i k_j 2^(y_i - y_j) for j < i, else 0, of every chunk and value head, COUNT of them.
-    With eps the rows of q and k are normalised first, and stored in qn and kn where these are given.
+    With eps the rows of q and k are normalised first, and stored in qn and kn where these are given. With A_log and
+    dt_bias log decays are made of x: -exp(A_log) softplus(x + dt_bias).
     """
     W: gl.constexpr = C // BASE
     L: gl.constexpr = gl.BlockedLayout([1, K // 32], [1, 32], [W, 1], [1, 0])
@@ -203,9 +247,12 @@ def kda_prescan_sm90_kernel(
     offsets = offsets_of(o_g, o_k, HV * K)
     s_q = gl.allocate_shared_memory(IO, [C, K], R)
     s_k = gl.allocate_shared_memory(IO, [C, K], R)
-    s_x = gl.allocate_shared_memory(gl.float32, [C, K], R)
+    s_x = gl.allocate_shared_memory(x.dtype.element_ty, [C, K], R)
     s_t = gl.allocate_shared_memory(gl.float32, [W, K], R)
     s_p = gl.allocate_shared_memory(gl.float32, [W, K], R)
+    # what scores are multiplied by: scale for each row of queries, beta for each of keys
+    s_f = gl.allocate_shared_memory(gl.float32, [2 * C], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    o_f = gl.arange(0, 2 * C, gl.BlockedLayout([1], [32], [W], [0]))
     # two tiles by turns: what one product reads is overwritten only after all warps have come to the next
     s_0 = gl.allocate_shared_memory(IO, [2 * C, K], S)
     s_1 = gl.allocate_shared_memory(IO, [2 * C, K], S)
@@ -221,8 +268,17 @@ def kda_prescan_sm90_kernel(
         # after the last one that one again, for nobody
         i_next = gl.minimum(i + step, COUNT - 1)
         next_hv, i_slot, next_t, next_n = place(i_next, cu_seqlens, chunk_table, T, NT, HV, C)
+        b_f = gl.load(beta + row + (o_f - C) * HV, mask=(o_f >= C) & (o_f < C + n), other=0.0).to(gl.float32)
+        if A_log is not None:
+            b_rate = gl.load(A_log + i_hv) * LOG2_E
+            bias = gl.load(dt_bias + i_hv * K + o_k)[None, :]
         async_copy.wait_group(0)
-        steps = steps_of(rows_of(s_x, L))
+        if A_log is not None:
+            # beyond 88 any step that this slope is used for stops
+            slope = -gl.exp2(gl.minimum(b_rate, 88.0 * LOG2_E) + LOG2_LOG2_E)
+            steps = gate_steps(rows_of(s_x, L), bias, slope, b_rate + LOG2_LOG2_E, o_g, n)
+        else:
+            steps = steps_of(rows_of(s_x, L))
         b_q = rows_of(s_q, L)
         b_k = rows_of(s_k, L)
         if eps is not None:
@@ -237,10 +293,11 @@ def kda_prescan_sm90_kernel(
         b_y = sums_of(steps)
         b_t = b_y[BASE - 1]
         s_t.store(b_t)
+        s_f.store(gl.where(o_f < C, scale, b_f))
         b_from = sum_before(s_t, o_g, L)
         # all warps have what they read
         copy_chunk(s_q, s_k, s_x, q, k, x, next_hv, next_t, next_n, H, HV)
-        store_in_blocks(A_qk + row * C, A_kk + row * C, beta + row, pairs_in_blocks(b_q, b_k, steps), scale, HV, n, C)
+        store_in_blocks(A_qk + row * C, A_kk + row * C, s_f, pairs_in_blocks(b_q, b_k, steps), scale, HV, n, C)
         s_p.store(b_from + b_t)
         if y is not None:
             rows = ()
@@ -275,6 +332,6 @@ def kda_prescan_sm90_kernel(
                     b_s = b_s + (scale * b_f[r],)
                 store_rows(qg + row * K, scaled(b_q, b_s), offsets, o_g, n)
         b_A = with_halves(b_A, warpgroup_mma_wait(0, [c_A]), C // 2, M)
-        store_scores(A_qk + row * C, A_kk + row * C, beta + row, b_A, scale, HV, n, M)
+        store_scores(A_qk + row * C, A_kk + row * C, s_f, b_A, HV, n, M)
         i_hv, t, n = next_hv, next_t, next_n
     async_copy.wait_group(0)

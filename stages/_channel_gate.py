@@ -4,7 +4,7 @@ from ._contract import F32, Launch, Port, ceil_div
 
 
 def gate_configs(axes, device):
-    return [{"BT": 32, "BN": 64, "num_warps": 4, "num_stages": 1}]
+    return [{"BT": 64, "BN": 64, "num_warps": 4, "num_stages": 1}]
 
 
 def gate_launch(a, A_log, dt_bias, g, bound, *, config):

@@ -47,10 +47,11 @@ def hopper_launch(kernel, tensors, x, H, *, C, scale, seqs, config):
 
 
 def delta_launch(x, H, *, C, scale, seqs, config, **tensors):
-    """With eps on queries and keys that it normalises before that."""
+    """With eps on queries and keys that it normalises before that, with A_log on decays of which x is what they are
+    made from."""
     from ..kernels.kda_prescan_sm90 import kda_prescan_sm90_kernel
 
-    tensors = dict.fromkeys(("eps", "qn", "kn")) | tensors
+    tensors = dict.fromkeys(("eps", "qn", "kn", "A_log", "dt_bias")) | tensors
     return [hopper_launch(kda_prescan_sm90_kernel, tensors, x, H, C=C, scale=scale, seqs=seqs, config=config)]
 
 

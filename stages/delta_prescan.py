@@ -8,8 +8,6 @@ chunk_local_cumsum, chunk_scaled_dot_kkt and solve_tril at once:
 A never goes through memory. Without x nothing decays, and there is no y.
 """
 
-import torch
-
 from . import chunk_local_cumsum, chunk_scaled_dot_kkt, solve_tril
 from ._contract import F32, Contract, Launch, Launcher, Port
 from ._tiles import by_dtype, chunk_limits, precision
@@ -55,12 +53,6 @@ def configs(axes, device):
     tile = {"BK": 64 if C == 128 else 128, "BK_F32": 32, "num_stages": 1}
     warps = {16: 1, 32: 2, 64: 4, 128: 8}[C]
     return [tile | {"num_warps": warps}, tile | {"BK": 64, "num_warps": warps}]
-
-
-def merge_precision(dtype):
-    """Of the products that merge inverses. bf16: three products of bf16 halves, 2^-17, are far below what the inverse
-    then loses; one of tf32, 2^-11, is not where keys repeat and beta is near 2. fp16 and float32: as solve_tril."""
-    return "bf16x3" if dtype == torch.bfloat16 else inverse_precision(dtype)
 
 
 def hopper_limits(axes, device):
@@ -111,7 +103,7 @@ def launch(k, beta, x, y, Ai, *, C, seqs, config):
             ),
             constexprs=dict(
                 K=K, C=C, BK=by_dtype(config, "BK", k.dtype, K), PRECISION=precision(k.dtype),
-                MERGE=merge_precision(Ai.dtype),
+                MERGE=inverse_precision(Ai.dtype),
             ),
             num_warps=config["num_warps"],
             num_stages=config["num_stages"],

@@ -63,6 +63,8 @@ CHANNELS = [
 ]
 """Pipeline under a decay per channel, what stands for its sums and scores, and for its scan and output, in place of
 what."""
+GATED = ("kda", "kda_gate_norm_prescan", "qnorm, knorm, gate, cumsum, intra", "chunk_delta_wy_o_k", "wy, scan, out")
+"""The same with the gate, whose log decays nobody reads."""
 
 
 def notes(an_op, given):
@@ -128,7 +130,15 @@ def test_the_delta_scan_on_what_is_resolved():
     assert notes(an_op, inputs(an_op, **SIZES)) == ["out: chunk_delta_o_k in place of scan, out"]
 
 
-@pytest.mark.parametrize("name,scores,before,scan,after", CHANNELS)
+def test_log_decays_that_gradients_read_are_made_apart():
+    an_op = load("kda", fuse="kda_gate_norm_prescan,kda_norm_prescan")
+    call = an_op.bind(inputs(an_op, **SIZES))
+    assert call.forward_plan().notes[0] == f"intra: {GATED[1]} in place of {GATED[2]}"
+    with_gradients = call.forward_plan(call.joint(call.trainable(), call.wanted))
+    assert with_gradients.notes[0] == f"intra: {CHANNELS[2][1]} in place of {CHANNELS[2][2]}"
+
+
+@pytest.mark.parametrize("name,scores,before,scan,after", [*CHANNELS[:2], GATED])
 def test_auto_on_hopper(monkeypatch, name, scores, before, scan, after):
     """The notes are those of a plan for sm_90, in 16 bits alone, at the sizes of the kernels written for it."""
     monkeypatch.setattr("chunkwise.runner.rewriting.fusion.device_class", lambda device: "sm_90")

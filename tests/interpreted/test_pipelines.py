@@ -5,7 +5,10 @@ from support.ops import OPS, PIPELINES, check, inputs, op, same_bits
 
 from chunkwise.runner import load
 
-FUSED = "delta_prescan,chunk_delta_o,chunk_h_o,gla_prescan,kda_prescan,kda_norm_prescan,chunk_h_o_k,chunk_delta_wy_o_k"
+FUSED = (
+    "delta_prescan,chunk_delta_o,chunk_h_o,gla_prescan,kda_prescan,kda_norm_prescan,kda_gate_norm_prescan,"
+    "chunk_h_o_k,chunk_delta_wy_o_k"
+)
 
 
 def verified(name, seqlens):

@@ -106,11 +106,12 @@ def add_tile(p, stride, s_x, n, is_first, W: gl.constexpr):
 def chunk_delta_grads_sm90_kernel(
     q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g, turns, scale, cu_seqlens, chunk_table,
     tasks, band, T, NT, H, HV,
-    K: gl.constexpr, V: gl.constexpr, C: gl.constexpr,
+    K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, SHARED: gl.constexpr,
 ):  # fmt: skip
-    """One chunk and value head, as chunk_delta_grads_kernel has it, on four warps; V 64 or 128. With ``turns``, 0 at
-    first, d_q and d_k are [rows, H, K]: the value heads of each of the tasks, which are a chunk and key head, add to
-    them one after the other, whoever runs first. Programs start in the order of their numbers.
+    """One chunk and value head, as chunk_delta_grads_kernel has it, on four warps; V 64 or 128. With SHARED keys
+    d_q and d_k are [rows, H, K]: each value head of a task, which is a chunk and key head, adds to them when those
+    before it have, which turns [tasks], 0 at first, counts. None waits for one that comes later: programs start in the
+    order of their numbers.
 
     D^T and what is above the diagonal of M + M^T come from products of their own: nothing is turned. An accumulator
     is an operand as soon as it is made: ptxas packs it only where it is used. Sums by row that are made early go to
@@ -135,7 +136,7 @@ def chunk_delta_grads_sm90_kernel(
     PARTS: gl.constexpr = V // C
 
     group = HV // H
-    if turns is None:
+    if not SHARED:
         pid = gl.program_id(0).to(gl.int64)
         i_h = pid % HV
         i_slot = pid // HV
@@ -225,7 +226,7 @@ def chunk_delta_grads_sm90_kernel(
         s_dg.store(s_dg.load(L_i) + row_product(s_q, b_dq, M_ck, L_i))
     if d_beta is not None:
         b_v = gl.load(v + row * V + piece_offsets(HV * V, n, L_cv))
-    if turns is not None:
+    if SHARED:
         if i_r > 0:
             # those before it came earlier, and are done by now
             while gl.atomic_cas(turns + task, i_r, i_r, sem="acquire") < i_r:
@@ -237,7 +238,7 @@ def chunk_delta_grads_sm90_kernel(
         barrier()
         c_dq = s_do._reinterpret(IO, [C, K], S) if K <= V else gl.allocate_shared_memory(IO, [C, K], S)
         c_dq.store(b_dq.to(IO))
-        if turns is None:
+        if not SHARED:
             store_tile(d_q + row * K, HV * K, c_dq, n, W)
         else:
             add_tile(d_q + row_k * K, H * K, c_dq, n, i_r == 0, W)
@@ -312,11 +313,11 @@ def chunk_delta_grads_sm90_kernel(
         if d_k is not None:
             c_dk = s_h._reinterpret(IO, [C, K], S)
             c_dk.store((b_dk + b_wrote).to(IO))
-            if turns is None:
+            if not SHARED:
                 store_tile(d_k + row * K, HV * K, c_dk, n, W)
             else:
                 add_tile(d_k + row_k * K, H * K, c_dk, n, i_r == 0, W)
-    if turns is not None:
+    if SHARED:
         if i_r + 1 < group:
             barrier()
             gl.atomic_add(turns + task, 1, sem="release")

@@ -166,7 +166,8 @@ def launch(q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g
         from ..kernels.chunk_delta_grads_sm90 import chunk_delta_grads_sm90_kernel
 
         args = {**plain.args, "turns": None, "tasks": 0, "band": 0}
-        return [replace(plain, kernel=chunk_delta_grads_sm90_kernel, args=args, constexprs=dict(K=K, V=V, C=C))]
+        constexprs = dict(K=K, V=V, C=C, SHARED=False)
+        return [replace(plain, kernel=chunk_delta_grads_sm90_kernel, args=args, constexprs=constexprs)]
     return [plain]
 
 
@@ -189,6 +190,7 @@ def launch_in_turns(
             each,
             grid=(ceil_div(tasks, band) * band * group,),
             args={**each.args, "turns": turns, "tasks": tasks, "band": band},
+            constexprs={**each.constexprs, "SHARED": True},
         ),
     ]
 

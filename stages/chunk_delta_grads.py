@@ -81,8 +81,6 @@ outputs:
 """
 
 FASTER_ON = ("sm_90",)
-PROGRAMS = 132
-"""As many as there are multiprocessors, each of which holds one that goes from task to task."""
 BAND = 256
 """About as many programs as a card holds at once, two on each of 132 multiprocessors."""
 
@@ -173,30 +171,6 @@ def launch(q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g
     return [plain]
 
 
-def launch_in_groups(
-    q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g, *, scale, C, seqs, config
-):  # fmt: skip
-    """The same where value heads share keys, on Hopper: one after the other in one program, which adds up on chip."""
-    from ..kernels.chunk_delta_grads_groups_sm90 import chunk_delta_grads_groups_sm90_kernel
-
-    (B, T, H, K), (HV, V) = k.shape, v.shape[2:]
-    tasks = B * seqs.NT * H
-    return [
-        Launch(
-            chunk_delta_grads_groups_sm90_kernel,
-            grid=(min(PROGRAMS, tasks),),
-            args=dict(
-                q=q, k=k, v=v, beta=beta, g=g, d_o=d_o, h=h, v_new=v_new, d_s=d_s, d_x=d_x, d_q=d_q, d_k=d_k, d_v=d_v,
-                d_beta=d_beta, d_g=d_g, scale=scale, cu_seqlens=seqs.cu_seqlens, chunk_table=seqs.chunk_table,
-                tasks=tasks, T=T, NT=seqs.NT, H=H, HV=HV,
-            ),
-            constexprs=dict(K=K, V=V, C=C),
-            num_warps=config["num_warps"],
-            num_stages=config["num_stages"],
-        )
-    ]  # fmt: skip
-
-
 def launch_in_turns(
     q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g, turns, *, scale, C, seqs, config
 ):  # fmt: skip
@@ -240,13 +214,6 @@ def keys_of_their_own(axes, device):
     return f"H = {axes['H']}, HV = {axes['HV']}: keys are shared" if shared else state_limits(axes, device)
 
 
-def in_groups(axes, device):
-    """None, or why the kernel for Hopper refuses whose programs have all value heads that share keys."""
-    if not hopper_takes(axes, device) or axes["V"] > 128:
-        return f"K = {axes['K']}, V = {axes['V']}, C = {axes['C']} on {device}: no kernel for Hopper"
-    return f"H = HV = {axes['H']}: no keys are shared" if axes["H"] == axes["HV"] else None
-
-
 def in_turns(axes, device):
     """The same for the kernel for Hopper where two value heads share keys: with more the sums are as fast, and closer,
     as each turn rounds to 16 bits."""
@@ -274,7 +241,6 @@ ONLY_16_BITS = {"fp32": "the kernel's products are of 16 bits"}
 TURNS = {"turns": Port("B NT H", INT, doc="value heads of each chunk and key head that are done")}
 LAUNCHERS = [
     Launcher("triton", launch, configs, keys_of_their_own, not_in=NOT_IN),
-    Launcher("gluon in groups", launch_in_groups, turns_configs, in_groups, not_in=NOT_IN | ONLY_16_BITS),
     Launcher("gluon in turns", launch_in_turns, turns_configs, in_turns, TURNS, NOT_IN | ONLY_16_BITS),
     Launcher("triton by head", launch_by_head, configs, shared_keys, BY_HEAD, NOT_IN),
 ]

@@ -110,8 +110,8 @@ def chunk_delta_grads_sm90_kernel(
 ):  # fmt: skip
     """One chunk and value head, as chunk_delta_grads_kernel has it, on four warps; V 64 or 128. With SHARED keys
     d_q and d_k are [rows, H, K]: each value head of a task, which is a chunk and key head, adds to them when those
-    before it have, which turns [tasks], 0 at first, counts. None waits for one that comes later: programs start in the
-    order of their numbers.
+    before it have, which turns [tasks], 0 at first, counts. It waits for programs of lower numbers alone, and relies on
+    these to start before it does.
 
     D^T and what is above the diagonal of M + M^T come from products of their own: nothing is turned. An accumulator
     is an operand as soon as it is made: ptxas packs it only where it is used. Sums by row that are made early go to

@@ -175,7 +175,7 @@ def launch_in_turns(
     q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g, turns, *, scale, C, seqs, config
 ):  # fmt: skip
     """The same where value heads share keys, on Hopper: each adds to what those before it have stored. So that none
-    waits, the first heads of BAND chunks and key heads come before the second ones, and those before the third."""
+    waits long, all first heads of BAND chunks and key heads come before the second ones."""
     from ..kernels.clear import clear_kernel
 
     [each] = launch(

@@ -83,13 +83,35 @@ def shared_product(s_x, s_y, M: gl.constexpr, L: gl.constexpr):
     return gl.convert_layout(gl.sum(s_x.load(M).to(gl.float32) * s_y.load(M).to(gl.float32), axis=1), L)
 
 
-@gluon.jit(do_not_specialize=["scale", "T", "NT", "H", "HV"])
+@gluon.jit
+def add_tile(p, stride, s_x, n, is_first, W: gl.constexpr):
+    """The first n rows of the shared tile s_x, on top of what p holds but for the first, rows ``stride`` apart."""
+    R: gl.constexpr = s_x.shape[0]
+    D: gl.constexpr = s_x.shape[1]
+    L: gl.constexpr = gl.BlockedLayout([1, 8], [256 // D, D // 8], [W, 1], [1, 0])
+    o_r = gl.arange(0, R, gl.SliceLayout(1, L))
+    o_d = gl.arange(0, D, gl.SliceLayout(0, L))
+    p = p + (o_r[:, None] * stride + o_d[None, :])
+    m = (o_r < n)[:, None]
+    b_x = s_x.load(L)
+    if is_first:
+        gl.store(p, b_x, mask=m)
+    else:
+        # from L2: who stored it may have run elsewhere
+        b_before = gl.load(p, mask=m, other=0.0, cache_modifier=".cg")
+        gl.store(p, (b_before.to(gl.float32) + b_x.to(gl.float32)).to(b_x.dtype), mask=m)
+
+
+@gluon.jit(do_not_specialize=["scale", "tasks", "band", "T", "NT", "H", "HV"])
 def chunk_delta_grads_sm90_kernel(
-    q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g, scale, cu_seqlens, chunk_table,
-    T, NT, H, HV,
-    K: gl.constexpr, V: gl.constexpr, C: gl.constexpr,
+    q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g, turns, scale, cu_seqlens, chunk_table,
+    tasks, band, T, NT, H, HV,
+    K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, SHARED: gl.constexpr,
 ):  # fmt: skip
-    """One chunk and value head, as chunk_delta_grads_kernel has it, on four warps; V 64 or 128.
+    """One chunk and value head, as chunk_delta_grads_kernel has it, on four warps; V 64 or 128. With SHARED keys
+    d_q and d_k are [rows, H, K]: each value head of a task, which is a chunk and key head, adds to them when those
+    before it have, which turns [tasks], 0 at first, counts. It waits for programs of lower numbers alone, and relies on
+    these to start before it does.
 
     D^T and what is above the diagonal of M + M^T come from products of their own: nothing is turned. An accumulator
     is an operand as soon as it is made: ptxas packs it only where it is used. Sums by row that are made early go to
@@ -113,13 +135,23 @@ def chunk_delta_grads_sm90_kernel(
     WROTE: gl.constexpr = d_k is not None or d_g is not None
     PARTS: gl.constexpr = V // C
 
-    pid = gl.program_id(0).to(gl.int64)
-    i_h = pid % HV
-    i_slot = pid // HV
+    group = HV // H
+    if not SHARED:
+        pid = gl.program_id(0).to(gl.int64)
+        i_h = pid % HV
+        i_slot = pid // HV
+    else:
+        pid = gl.program_id(0)
+        i_r = pid // band % group
+        task = pid // band // group * band + pid % band
+        if task >= tasks:
+            return
+        i_h = task % H * group + i_r
+        i_slot = (task // H).to(gl.int64)
     i_n, row, n = chunk_rows(i_slot, cu_seqlens, chunk_table, T, NT, C)
     if i_n < 0:
         return
-    row_k = row * H + i_h // (HV // H)
+    row_k = row * H + i_h // group
     row = row * HV + i_h
     p_s = (i_slot * HV + i_h) * (K * V)
 
@@ -194,6 +226,11 @@ def chunk_delta_grads_sm90_kernel(
         s_dg.store(s_dg.load(L_i) + row_product(s_q, b_dq, M_ck, L_i))
     if d_beta is not None:
         b_v = gl.load(v + row * V + piece_offsets(HV * V, n, L_cv))
+    if SHARED:
+        if i_r > 0:
+            # those before it came earlier, and are done by now
+            while gl.atomic_cas(turns + task, i_r, i_r, sem="acquire") < i_r:
+                pass
     if d_q is not None:
         dq = warpgroup_mma(gl.convert_layout(b_D.to(IO), by_c), s_k, b_dq, is_async=True)
         b_dq = warpgroup_mma_wait(0, [dq])
@@ -201,7 +238,10 @@ def chunk_delta_grads_sm90_kernel(
         barrier()
         c_dq = s_do._reinterpret(IO, [C, K], S) if K <= V else gl.allocate_shared_memory(IO, [C, K], S)
         c_dq.store(b_dq.to(IO))
-        store_tile(d_q + row * K, HV * K, c_dq, n, W)
+        if not SHARED:
+            store_tile(d_q + row * K, HV * K, c_dq, n, W)
+        else:
+            add_tile(d_q + row_k * K, H * K, c_dq, n, i_r == 0, W)
     if WROTE:
         if PARTS == 2:
             barrier()
@@ -273,4 +313,11 @@ def chunk_delta_grads_sm90_kernel(
         if d_k is not None:
             c_dk = s_h._reinterpret(IO, [C, K], S)
             c_dk.store((b_dk + b_wrote).to(IO))
-            store_tile(d_k + row * K, HV * K, c_dk, n, W)
+            if not SHARED:
+                store_tile(d_k + row * K, HV * K, c_dk, n, W)
+            else:
+                add_tile(d_k + row_k * K, H * K, c_dk, n, i_r == 0, W)
+    if SHARED:
+        if i_r + 1 < group:
+            barrier()
+            gl.atomic_add(turns + task, 1, sem="release")

@@ -15,9 +15,9 @@ from dataclasses import replace
 
 import torch
 
-from ._contract import F32, Contract, Launch, Launcher, Port
+from ._contract import F32, INT, Contract, Launch, Launcher, Port, ceil_div
 from ._decay import chunked, pair_decay, per_key_head, per_value_head, unchunked, zero_chunked
-from ._hopper import hopper_first
+from ._hopper import hopper_first, hopper_takes
 from ._sum_parts import group_sums
 from ._tiles import by_dtype, precision, state_limits
 
@@ -81,6 +81,8 @@ outputs:
 """
 
 FASTER_ON = ("sm_90",)
+BAND = 256
+"""About as many programs as a card holds at once, two on each of 132 multiprocessors."""
 
 
 def reference(q, k, v, beta, g, d_o, h, v_new, d_s, d_x, *, scale, C):
@@ -163,8 +165,34 @@ def launch(q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g
     if by_dtype(config, "gluon", k.dtype):
         from ..kernels.chunk_delta_grads_sm90 import chunk_delta_grads_sm90_kernel
 
-        return [replace(plain, kernel=chunk_delta_grads_sm90_kernel, constexprs=dict(K=K, V=V, C=C))]
+        args = {**plain.args, "turns": None, "tasks": 0, "band": 0}
+        constexprs = dict(K=K, V=V, C=C, SHARED=False)
+        return [replace(plain, kernel=chunk_delta_grads_sm90_kernel, args=args, constexprs=constexprs)]
     return [plain]
+
+
+def launch_in_turns(
+    q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g, turns, *, scale, C, seqs, config
+):  # fmt: skip
+    """The same where value heads share keys, on Hopper: each adds to what those before it have stored. So that none
+    waits long, all first heads of BAND chunks and key heads come before the second ones."""
+    from ..kernels.clear import clear_kernel
+
+    [each] = launch(
+        q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g,
+        scale=scale, C=C, seqs=seqs, config=config,
+    )  # fmt: skip
+    tasks, group = turns.numel(), v.shape[2] // k.shape[2]
+    band = max(1, min(BAND, tasks))
+    return [
+        Launch(clear_kernel, grid=(ceil_div(tasks, 1024),), args=dict(x=turns, n=tasks), constexprs=dict(BLOCK=1024)),
+        replace(
+            each,
+            grid=(ceil_div(tasks, band) * band * group,),
+            args={**each.args, "turns": turns, "tasks": tasks, "band": band},
+            constexprs={**each.constexprs, "SHARED": True},
+        ),
+    ]
 
 
 def launch_by_head(
@@ -186,6 +214,19 @@ def keys_of_their_own(axes, device):
     return f"H = {axes['H']}, HV = {axes['HV']}: keys are shared" if shared else state_limits(axes, device)
 
 
+def in_turns(axes, device):
+    """The same for the kernel for Hopper where two value heads share keys: with more the sums are as fast, and closer,
+    as each turn rounds to 16 bits."""
+    if not hopper_takes(axes, device) or axes["V"] > 128:
+        return f"K = {axes['K']}, V = {axes['V']}, C = {axes['C']} on {device}: no kernel for Hopper"
+    return None if axes["HV"] == 2 * axes["H"] else f"H = {axes['H']}, HV = {axes['HV']}: two value heads share keys"
+
+
+def turns_configs(axes, device):
+    """The kernel for Hopper alone."""
+    return [config for config in configs(axes, device) if config["gluon"]]
+
+
 def shared_keys(axes, device):
     """The same for value heads one by one, whose float32 tiles of 128 rows want more shared memory than sm_90 has."""
     return "C = 128 and shared keys: at most 64" if axes["C"] == 128 else state_limits(axes, device)
@@ -196,7 +237,10 @@ BY_HEAD = {
     "dk_heads": Port("B T HV K", doc="d_k by value head"),
 }
 NOT_IN = {"fp16": "d_q was not finite on an H200 (NOTES.md)"}
+ONLY_16_BITS = {"fp32": "the kernel's products are of 16 bits"}
+TURNS = {"turns": Port("B NT H", INT, doc="value heads of each chunk and key head that are done")}
 LAUNCHERS = [
     Launcher("triton", launch, configs, keys_of_their_own, not_in=NOT_IN),
+    Launcher("gluon in turns", launch_in_turns, turns_configs, in_turns, TURNS, NOT_IN | ONLY_16_BITS),
     Launcher("triton by head", launch_by_head, configs, shared_keys, BY_HEAD, NOT_IN),
 ]

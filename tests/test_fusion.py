@@ -4,6 +4,7 @@ import gc
 import pickle
 import weakref
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from chunkwise.runner import load
 from chunkwise.runner.compiling.meta_launches import meta_launches
 from chunkwise.runner.loading.pipelines import find_pipeline
 from chunkwise.runner.main import main
+from chunkwise.runner.planning.plan import offers
 from chunkwise.runner.rewriting.fusion import fusions
 from chunkwise.runner.stage_files.stage_library import find_stages
 
@@ -437,21 +439,35 @@ def test_scans_for_hopper_are_one_launch(io, grids):
 
 
 @pytest.mark.parametrize(
-    "io, K, V, C, kernel",
+    "io, K, V, C, H, kernels",
     [
-        (torch.bfloat16, 64, 128, 64, "chunk_delta_grads_sm90_kernel"),
-        (torch.bfloat16, 128, 64, 64, "chunk_delta_grads_sm90_kernel"),
-        (torch.bfloat16, 128, 256, 64, "chunk_delta_grads_kernel"),
-        (torch.bfloat16, 128, 128, 32, "chunk_delta_grads_kernel"),
-        (torch.float32, 128, 128, 64, "chunk_delta_grads_kernel"),
+        (torch.bfloat16, 64, 128, 64, 4, ["chunk_delta_grads_sm90_kernel"]),
+        (torch.bfloat16, 128, 64, 64, 2, ["clear_kernel", "chunk_delta_grads_sm90_kernel"]),
+        (torch.bfloat16, 128, 64, 64, 1, ["chunk_delta_grads_sm90_kernel", "group_sums_kernel", "group_sums_kernel"]),
+        (torch.bfloat16, 128, 256, 64, 4, ["chunk_delta_grads_kernel"]),
+        (torch.bfloat16, 128, 128, 32, 4, ["chunk_delta_grads_kernel"]),
+        (torch.bfloat16, 128, 128, 32, 1, ["chunk_delta_grads_kernel", "group_sums_kernel", "group_sums_kernel"]),
+        (torch.float32, 128, 128, 64, 1, ["chunk_delta_grads_kernel", "group_sums_kernel", "group_sums_kernel"]),
     ],
 )
-def test_which_gradients_inside_chunks_on_hopper(io, K, V, C, kernel):
-    """The kernel for Hopper holds a chunk's values whole, in 16 bits."""
-    stage, axes = find_stages()["chunk_delta_grads"], dict(B=1, T=64, H=1, HV=1, K=K, V=V, C=C)
-    config = stage.launchers[0].configs(axes, "sm_90")[0]
-    [launch] = meta_launches(stage.contract, stage.launchers[0], False, axes, io, "plain", config)
-    assert launch.kernel.__name__ == kernel
+def test_which_gradients_inside_chunks_on_hopper(io, K, V, C, H, kernels):
+    """The kernel for Hopper holds a chunk's values whole, in 16 bits; value heads that share keys add up in turns."""
+    stage, axes = find_stages()["chunk_delta_grads"], dict(B=1, T=64, H=H, HV=4, K=K, V=V, C=C)
+    launcher, refused = offers(SimpleNamespace(id="grads", stage=stage), axes, "sm_90", io)[-1]
+    assert refused is None
+    config = launcher.configs(axes, "sm_90")[0]
+    launches = meta_launches(stage.contract, launcher, False, axes, io, "plain", config)
+    assert [each.kernel.__name__ for each in launches] == kernels
+
+
+@pytest.mark.parametrize("B, T, grid", [(1, 0, 0), (1, 64, 2), (2, 6400, 2 * 200), (3, 6400, 2 * 512)])
+def test_value_heads_in_turns(B, T, grid):
+    """A program for each of two value heads; chunks and key heads fill bands of 256, but for fewer."""
+    stage, axes = find_stages()["chunk_delta_grads"], dict(B=B, T=T, H=1, HV=2, K=128, V=128, C=64)
+    launcher = next(each for each in stage.launchers if each.name == "gluon in turns")
+    [config] = launcher.configs(axes, "sm_90")
+    _, launch = meta_launches(stage.contract, launcher, False, axes, torch.bfloat16, "plain", config)
+    assert launch.grid == (grid,)
 
 
 def test_sizes_that_fused_gradients_refuse():

@@ -1,4 +1,4 @@
-"""Queries carried over to the latent of the keys: q w_uk^T reads from c what q reads from c w_uk.
+"""Queries carried over to the latent that keys are made from: q w_uk^T reads from c what q reads from c w_uk.
 
 y = q w_uk^T
 """

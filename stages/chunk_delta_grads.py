@@ -241,6 +241,6 @@ ONLY_16_BITS = {"fp32": "the kernel's products are of 16 bits"}
 TURNS = {"turns": Port("B NT H", INT, doc="value heads of each chunk and key head that are done")}
 LAUNCHERS = [
     Launcher("triton", launch, configs, keys_of_their_own, not_in=NOT_IN),
-    Launcher("gluon in turns", launch_in_turns, turns_configs, in_turns, TURNS, NOT_IN | ONLY_16_BITS),
-    Launcher("triton by head", launch_by_head, configs, shared_keys, BY_HEAD, NOT_IN),
+    Launcher("turns", launch_in_turns, turns_configs, in_turns, TURNS, NOT_IN | ONLY_16_BITS),
+    Launcher("by head", launch_by_head, configs, shared_keys, BY_HEAD, NOT_IN),
 ]

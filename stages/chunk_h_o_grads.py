@@ -148,5 +148,5 @@ BY_HEAD = {
 }
 LAUNCHERS = [
     Launcher("triton", launch, scan_grads_configs, keys_of_their_own),
-    Launcher("triton by head", launch_by_head, scan_grads_configs, scan_grads_limits, BY_HEAD),
+    Launcher("by head", launch_by_head, scan_grads_configs, scan_grads_limits, BY_HEAD),
 ]

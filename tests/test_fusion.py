@@ -464,7 +464,7 @@ def test_which_gradients_inside_chunks_on_hopper(io, K, V, C, H, kernels):
 def test_value_heads_in_turns(B, T, grid):
     """A program for each of two value heads; chunks and key heads fill bands of 256, but for fewer."""
     stage, axes = find_stages()["chunk_delta_grads"], dict(B=B, T=T, H=1, HV=2, K=128, V=128, C=64)
-    launcher = next(each for each in stage.launchers if each.name == "gluon in turns")
+    launcher = next(each for each in stage.launchers if each.name == "turns")
     [config] = launcher.configs(axes, "sm_90")
     _, launch = meta_launches(stage.contract, launcher, False, axes, torch.bfloat16, "plain", config)
     assert launch.grid == (grid,)

@@ -41,7 +41,7 @@ def fused_recurrent_mamba2_kernel(
         b_b = tl.load(b + (row * H + i_h // (HV // H)) * K + o_k, mask=m_live & m_k, other=0.0).to(tl.float32)
         b_x = tl.load(x + row_v * V + o_v, mask=m_live & m_v, other=0.0).to(tl.float32)
         b_pre = tl.load(dt + row_v, mask=m_live, other=0.0).to(tl.float32) + b_bias
-        b_g, _, _ = log_decay(b_pre, b_A)
+        b_g, _ = log_decay(b_pre, b_A)
         b_s = b_s * exp_exact(b_g) + b_b[:, None] * (softplus(b_pre) * b_x)[None, :]
         b_o = tl.sum(b_s * b_c[:, None], axis=0) + b_skip * b_x
         if o is not None:

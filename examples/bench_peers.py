@@ -1,5 +1,5 @@
-"""The comparison with fla-core and FlashQLA in one command: forward, and forward with backward, at the shapes that
-people ask for, every figure in one race on the same tensors.
+"""The comparison with fla-core and FlashQLA in one command: gated_delta forward and with gradients, long sequences of
+few heads and the other ops forward, at the shapes that people ask for, every figure in one race on the same tensors.
 
     make bench-peers            # or: python examples/bench_peers.py [--out DIR] [what bench takes, --no-gate say]
 
@@ -14,7 +14,6 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
-from itertools import product
 from pathlib import Path
 
 import torch
@@ -24,14 +23,15 @@ from chunkwise.runner.benching.record import EAGER, END_TO_END, FILE, Record, Wo
 A, B, D = "B1_T8192_H96_D128", "B2_T16384_H16_D128", "T32768_H16_HV32_D128"
 LONG = ["--axes", "B=1,T=32768,H=4,HV=4,K=128,V=128"]
 LONGER = ["--axes", "B=1,T=65536,H=2,HV=2,K=128,V=128"]
+FORWARD, TRAINED = (), ("--backward",)
 RUNS = (
-    (["gated_delta"], ["--workload", f"{A},{B},{D}"]),
-    (["gated_delta"], LONG),
-    (["gated_delta"], LONGER),
-    (["simple_gla", "gla", "kda"], ["--workload", A]),
+    (["gated_delta"], ["--workload", f"{A},{B},{D}"], FORWARD),
+    (["gated_delta"], ["--workload", f"{A},{B},{D}"], TRAINED),
+    (["gated_delta"], LONG, FORWARD),
+    (["gated_delta"], LONGER, FORWARD),
+    (["simple_gla", "gla", "kda"], ["--workload", A], FORWARD),
 )
-"""(pipelines, sizes): each forward alone, and with gradients."""
-PASSES = {"forward": (), "with gradients": ("--backward",)}
+"""(pipelines, sizes, pass)."""
 PEERS = {
     "fla": ("fla-core", "0.6.0", "fla-core==0.6.0 einops"),
     "flashqla": ("flash-qla", "0.1.3", "flash-qla==0.1.3 tilelang==0.1.12 apache-tvm-ffi==0.1.11 torch-c-dlpack-ext "
@@ -60,7 +60,7 @@ def peer_lines() -> Iterator[str]:
 
 
 def commands(out: str, more: list[str]) -> Iterator[list[str]]:
-    for (pipelines, sizes), way in product(RUNS, PASSES.values()):
+    for pipelines, sizes, way in RUNS:
         yield ["bench", *pipelines, *sizes, "--dtype", "bf16", "--vs", ",".join(PEERS), "--out", out, *way, *more]
 
 
@@ -76,7 +76,7 @@ def summary(records: Iterable[Record]) -> list[str]:
     rows: dict[tuple, dict[str, str | float]] = {}
     for each in records:
         if each.what.stage == END_TO_END and each.clock.scope == EAGER:
-            way = list(PASSES)[each.workload.backward]
+            way = "with gradients" if each.workload.backward else "forward"
             row = rows.setdefault((each.what.pipeline, label(each.workload), way), {})
             row[each.what.implementation.split()[0]] = each.timing.median_ms if each.timing else "-"
     names = ("chunkwise", *PEERS)

@@ -8,11 +8,26 @@ from .segment_map import identity_columns
 
 
 @triton.jit
-def through_map(b_s, b_x, maps, p_map, there, K: tl.constexpr, BK: tl.constexpr, REVERSE: tl.constexpr):
+def taken(b_x, PRECISION: tl.constexpr):
+    """b_x as a product is to take it. One of tf32 cuts digits off by itself: rounded before, states do not shrink by
+    2^-11 from map to map, all alike."""
+    if PRECISION == "tf32":
+        b_near = ((b_x.to(tl.int32, bitcast=True) + 0x1000) & -0x2000).to(tl.float32, bitcast=True)
+        # a nan of all ones would become a zero
+        b_x = tl.where(b_x == b_x, b_near, b_x)
+    return b_x
+
+
+@triton.jit
+def through_map(
+    b_s, b_x, maps, p_map, there, K: tl.constexpr, BK: tl.constexpr, PRECISION: tl.constexpr, REVERSE: tl.constexpr
+):  # fmt: skip
     """b_x + M b_s, held transposed in tiles [BV, BK]; M, or where REVERSE its transpose, lies at p_map. b_x alone
     where there is no map."""
     NK: tl.constexpr = (K + BK - 1) // BK
-    b_next = ()
+    b_from, b_next = (), ()
+    for i_k in tl.static_range(NK):
+        b_from = b_from + (taken(b_s[i_k], PRECISION),)
     for j in tl.static_range(NK):
         o_j = j * BK + tl.arange(0, BK)
         b_j = b_x[j]
@@ -23,8 +38,8 @@ def through_map(b_s, b_x, maps, p_map, there, K: tl.constexpr, BK: tl.constexpr,
             else:
                 o_map = o_k[:, None] + o_j[None, :] * K
             m_map = (o_k < K)[:, None] & (o_j < K)[None, :] & there
-            b_map = tl.load(maps + p_map + o_map, mask=m_map, other=0.0)
-            b_j = tl.dot(b_s[i_k], b_map, b_j, input_precision="tf32")
+            b_map = taken(tl.load(maps + p_map + o_map, mask=m_map, other=0.0), PRECISION)
+            b_j = tl.dot(b_from[i_k], b_map, b_j, input_precision=PRECISION)
         b_next = b_next + (b_j,)
     return b_next
 
@@ -32,13 +47,14 @@ def through_map(b_s, b_x, maps, p_map, there, K: tl.constexpr, BK: tl.constexpr,
 @triton.jit(do_not_specialize=["count", "HV"])
 def chain_pieces_kernel(
     maps, passed, first, entered, last, count, HV,
-    K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, REVERSE: tl.constexpr,
+    K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, PRECISION: tl.constexpr,
+    REVERSE: tl.constexpr,
 ):  # fmt: skip
     """entered[p] = S; S <- M[p] S + passed[p]; last = S, from S = first. In reverse from the last piece on, with M^T.
     Without passed that is 0, and S starts from the identity, V being K.
 
-    Products are tf32, as exact as those of the scan, which takes its states in 16 bits. One program owns BV columns of
-    one sequence's head, held transposed in tiles [BV, BK].
+    Products are as PRECISION has them; tf32 is as exact as a scan that takes its states in 16 bits. One program owns BV
+    columns of one sequence's head, held transposed in tiles [BV, BK].
     """
     NV: tl.constexpr = (V + BV - 1) // BV
     pid = tl.program_id(0).to(tl.int64)
@@ -55,7 +71,7 @@ def chain_pieces_kernel(
         if entered is not None:
             store_state(entered, p_p * (K * V), b_s, o_v, K, V, BK)
         b_x = load_state(passed, p_p * (K * V), o_v, K, V, BK, BV)
-        b_s = through_map(b_s, b_x, maps, p_p * (K * K), True, K, BK, REVERSE)
+        b_s = through_map(b_s, b_x, maps, p_p * (K * K), True, K, BK, PRECISION, REVERSE)
     if last is not None:
         store_state(last, (i_n * HV + i_h) * (K * V), b_s, o_v, K, V, BK)
 
@@ -63,7 +79,8 @@ def chain_pieces_kernel(
 @triton.jit(do_not_specialize=["count", "HV"])
 def chain_entered_kernel(
     starts, maps, passed, entered, count, HV,
-    K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, BP: tl.constexpr, REVERSE: tl.constexpr,
+    K: tl.constexpr, V: tl.constexpr, BK: tl.constexpr, BV: tl.constexpr, BP: tl.constexpr, PRECISION: tl.constexpr,
+    REVERSE: tl.constexpr,
 ):  # fmt: skip
     """entered[p + 1] = M[p] entered[p] + passed[p], or passed[p] alone where piece p has a start, in the pieces p + 1
     that have none: where starts is negative; without starts in all but the first. In reverse entered[p - 1], with M^T.
@@ -93,5 +110,5 @@ def chain_entered_kernel(
         b_from = ()
         for j in tl.static_range((K + BK - 1) // BK):
             b_from = b_from + (tl.where(mapped, b_s[j], 0.0),)
-        b_s = through_map(b_from, b_x, maps, p_p * (K * K), mapped & lacking, K, BK, REVERSE)
+        b_s = through_map(b_from, b_x, maps, p_p * (K * K), mapped & lacking, K, BK, PRECISION, REVERSE)
         store_state(entered, p_next * (K * V), b_s, o_asked, K, V, BK)

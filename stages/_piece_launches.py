@@ -6,7 +6,7 @@ from ._contract import Launch, ceil_div
 from ._forgotten import FORGOTTEN
 from ._piece_starts import WINDOW
 from ._pieces import PROGRAMS, SLICE
-from ._tiles import padded
+from ._tiles import padded, precision
 
 
 def entering(k, v, beta, Ai, g, initial_state, starts, maps, passed, entered, *, C):
@@ -14,7 +14,7 @@ def entering(k, v, beta, Ai, g, initial_state, starts, maps, passed, entered, *,
     starts = None if g is None else starts
     found = [] if g is None else [starts_launch(k, beta, g, starts, C=C)]
     passes = passes_launch(k, v, beta, Ai, g, initial_state, starts, maps, passed, C=C)
-    return [*found, passes, chain_launch(starts, maps, passed, entered)], starts
+    return [*found, passes, chain_launch(starts, maps, passed, entered, io=k.dtype)], starts
 
 
 def entering_reverse(scan, k, beta, Ai, g, d_o, starts, maps, passed, entered, *, C):
@@ -27,7 +27,7 @@ def entering_reverse(scan, k, beta, Ai, g, d_o, starts, maps, passed, entered, *
         *found,
         passes_launch(k, d_o, beta, Ai, g, None, starts, maps, None, C=C),
         replace(scan, grid=(scan.grid[0] * pieces,), args={**scan.args, **alone}),
-        chain_launch(starts, maps, passed, entered, reverse=True),
+        chain_launch(starts, maps, passed, entered, io=k.dtype, reverse=True),
     ], starts
 
 
@@ -71,7 +71,7 @@ def passes_launch(k, v, beta, Ai, g, initial_state, starts, maps, passed, *, C):
     )  # fmt: skip
 
 
-def chain_launch(starts, maps, passed, entered, *, reverse=False):
+def chain_launch(starts, maps, passed, entered, *, io, reverse=False):
     from ..kernels.chain_pieces import chain_entered_kernel
 
     (N, pieces, HV, K, V), BV = passed.shape, 16
@@ -79,7 +79,9 @@ def chain_launch(starts, maps, passed, entered, *, reverse=False):
         chain_entered_kernel,
         grid=(N * HV * ceil_div(V, BV),),
         args=dict(starts=starts, maps=maps, passed=passed, entered=entered, count=pieces, HV=HV),
-        constexprs=dict(K=K, V=V, BK=min(64, padded(K)), BV=BV, BP=padded(PROGRAMS), REVERSE=reverse),
+        constexprs=dict(
+            K=K, V=V, BK=min(64, padded(K)), BV=BV, BP=padded(PROGRAMS), PRECISION=precision(io), REVERSE=reverse
+        ),
         num_warps=4,
         num_stages=2,
     )

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 
 from ._contract import F32, Launch, Port, ceil_div
-from ._tiles import padded, state_limits
+from ._tiles import padded, precision, state_limits
 
 PROGRAMS = 132
 """Pieces are made until so many programs run for one sequence."""
@@ -75,9 +75,9 @@ def cut(seqs, count):
     return replace(seqs, N=seqs.N * count, T=seqs.T // count, NT=seqs.NT // count)
 
 
-def chain(maps, passed, first, entered, last, count, *, reverse=False):
+def chain(maps, passed, first, entered, last, count, *, io, reverse=False):
     """entered[p], and what the last piece leaves; in reverse from the last piece to the first, through M^T. Without
-    passed, last is the map of all pieces."""
+    passed, last is the map of all pieces. io: the dtype of the scan."""
     from ..kernels.chain_pieces import chain_pieces_kernel
 
     (N, _, HV, K, V), BV = (maps if passed is None else passed).shape, 16
@@ -86,7 +86,7 @@ def chain(maps, passed, first, entered, last, count, *, reverse=False):
         chain_pieces_kernel,
         grid=(N * HV * ceil_div(V, BV),),
         args=dict(maps=maps, passed=passed, first=first, entered=entered, last=last, count=count, HV=HV),
-        constexprs=dict(K=K, V=V, BK=BK, BV=BV, REVERSE=reverse),
+        constexprs=dict(K=K, V=V, BK=BK, BV=BV, PRECISION=precision(io), REVERSE=reverse),
         num_warps=4,
         num_stages=2 if K <= 128 else 1,
     )

@@ -47,13 +47,13 @@ def of_sequences(scratch):
     return scratch.flatten(0, 1)
 
 
-def through_maps(maps, passed, first, entered, last, map, count, *, reverse=False):
+def through_maps(maps, passed, first, entered, last, map, count, *, io, reverse=False):
     """The state that the last piece leaves, and the map of all of them; what nobody asked for is left out."""
     found = []
     if last is not None:
-        found.append(chain(maps, passed, first, entered, last, count, reverse=reverse))
+        found.append(chain(maps, passed, first, entered, last, count, io=io, reverse=reverse))
     if map is not None:
-        found.append(chain(maps, None, None, None, map, count))
+        found.append(chain(maps, None, None, None, map, count, io=io))
     return found
 
 

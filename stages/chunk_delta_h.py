@@ -77,7 +77,7 @@ def pieces_launch(k, w, u, g, initial_state, h, v_new, final_state, maps, passed
     return [
         map_launch(k, w, g, None, maps, **given),
         state_scan(k, w, u, g, None, None, None, None, passed, **given),
-        chain(maps, passed, initial_state, entered, final_state, count),
+        chain(maps, passed, initial_state, entered, final_state, count, io=k.dtype),
         state_scan(k, w, u, g, None, entered, h, v_new, None, **given),
     ]
 
@@ -101,7 +101,7 @@ def pieces_vjp_launch(
         return [
             map_launch(k, w, g, None, maps, **given),
             reverse_scan(d_h, d_v_new, None, k, w, g, None, v_new, None, None, passed, None, **given),
-            chain(maps, passed, d_final_state, entered, d_initial_state, config["PIECES"], reverse=True),
+            chain(maps, passed, d_final_state, entered, d_initial_state, config["PIECES"], io=k.dtype, reverse=True),
             reverse_scan(d_h, d_v_new, entered, k, w, g, None, v_new, d_v, d_s, None, None, **given),
         ]
 

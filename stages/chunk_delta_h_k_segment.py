@@ -40,7 +40,7 @@ def pieces_launch(kg, w, u, b_end, initial_state, map, state, maps, passed, ente
     each = launch(
         kg, w, u, b_end, None, of_sequences(maps), of_sequences(passed), C=C, seqs=cut(seqs, count), config=config
     )
-    return each + through_maps(maps, passed, initial_state, entered, state, map, count)
+    return each + through_maps(maps, passed, initial_state, entered, state, map, count, io=kg.dtype)
 
 
 LAUNCHERS = [

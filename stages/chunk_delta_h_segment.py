@@ -37,7 +37,7 @@ def pieces_launch(k, w, u, g, initial_state, map, state, maps, passed, entered, 
     if uncut(k, seqs):
         return launch(k, w, u, g, initial_state, map, state, C=C, seqs=seqs, config=config)
     each = launch(k, w, u, g, None, of_sequences(maps), of_sequences(passed), C=C, seqs=cut(seqs, count), config=config)
-    return each + through_maps(maps, passed, initial_state, entered, state, map, count)
+    return each + through_maps(maps, passed, initial_state, entered, state, map, count, io=k.dtype)
 
 
 LAUNCHERS = [

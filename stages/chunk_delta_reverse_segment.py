@@ -65,7 +65,7 @@ def pieces_launch(
     return [
         states_launch(k, None, beta, Ai, g, None, None, None, of_sequences(maps), C=C, seqs=pieces, config=config),
         *launch(q, k, beta, Ai, g, d_o, None, of_sequences(passed), d_x, forgotten, seqs=pieces, **given),
-        *through_maps(maps, passed, d_final_state, entered, d_initial_state, None, count, reverse=True),
+        *through_maps(maps, passed, d_final_state, entered, d_initial_state, None, count, io=k.dtype, reverse=True),
     ]
 
 

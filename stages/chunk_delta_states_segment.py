@@ -63,7 +63,7 @@ def pieces_launch(k, v, beta, Ai, g, initial_state, map, state, forgotten, maps,
         k, v, beta, Ai, g, None, of_sequences(maps), of_sequences(passed), forgotten,
         C=C, seqs=cut(seqs, count), config=config,
     )  # fmt: skip
-    return each + through_maps(maps, passed, initial_state, entered, state, map, count)
+    return each + through_maps(maps, passed, initial_state, entered, state, map, count, io=k.dtype)
 
 
 configs = chunk_delta_states.configs

@@ -59,6 +59,22 @@ def test_states_that_enter(gated, reverse):
             maps[n, p, h] = torch.nan
         if not asked:
             passed[n, p, h] = torch.nan
-    run_kernel(chain_launch(starts, maps, passed, entered, reverse=reverse))
+    run_kernel(chain_launch(starts, maps, passed, entered, io=torch.float32, reverse=reverse))
     torch.testing.assert_close(entered, expected, equal_nan=True)
     assert lacking.any() and entered.isnan().any()
+
+
+def test_products_of_tf32_take_the_nearest():
+    """From piece to piece no more is lost than rounding to 11 digits does, and a nan stays one whatever its bits."""
+    generator = torch.Generator().manual_seed(2)
+    maps = torch.diag_embed(1 - torch.rand(N, PIECES, HV, K, generator=generator) / 64)
+    passed = torch.zeros(N, PIECES, HV, K, V)
+    passed[:, 0] = 1 + torch.rand(N, HV, K, V, generator=generator)
+    passed[0, 0, 0, 1, 0] = torch.tensor(0x7FFFFFFF, dtype=torch.int32).view(torch.float32)
+    entered = torch.full_like(passed, torch.nan)
+    run_kernel(chain_launch(None, maps, passed, entered, io=torch.bfloat16))
+    expected = maps[:, 1:-1].diagonal(dim1=-2, dim2=-1).prod(1)[..., None] * passed[:, 0]
+    found = entered[:, -1]
+    assert found[0, 0, :, 0].isnan().all() and found.isnan().sum() == K
+    error = ((found - expected) / expected).abs().nan_to_num().max()
+    assert 0 < error <= (PIECES - 2) * 2 * 2.0**-12

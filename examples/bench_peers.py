@@ -1,5 +1,7 @@
-"""The comparison with fla-core and FlashQLA in one command: gated_delta forward and with gradients, long sequences of
-few heads and the other ops forward, at the shapes that people ask for, every figure in one race on the same tensors.
+"""The whole comparison with fla-core and FlashQLA in one command, on a GPU.
+
+gated_delta forward and with gradients, long sequences of few heads and the other ops forward, at the shapes that people
+ask for, every figure in one race on the same tensors.
 
     make bench-peers            # or: python examples/bench_peers.py [--out DIR] [what bench takes, --no-gate say]
 
@@ -103,13 +105,15 @@ def ratio(ours, theirs) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False)
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False,
+                                     epilog="any other option goes to chunkwise bench")  # fmt: skip
     parser.add_argument("--out", default=OUT, metavar="DIR", help=f"where the records go ({OUT})")
     args, more = parser.parse_known_args(argv)
-    print("\n".join(peer_lines()), flush=True)
     if not torch.cuda.is_available():
         print("error[CW701]: the peers' kernels need a GPU, and there is none", file=sys.stderr)
+        print("  help: without one, chunkwise bench gated_delta --vs eager", file=sys.stderr)
         return 3
+    print("\n".join(peer_lines()), flush=True)
     found = max(run(command) for command in commands(args.out, more))
     path = Path(args.out) / FILE
     if path.exists():

@@ -15,6 +15,7 @@ On a CPU the references run: that shows what is measured, and nothing is compile
 
 import argparse
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
@@ -131,16 +132,18 @@ def row(name: str, cells: list[str]) -> str:
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("pipelines", nargs="*", metavar="PIPE", help=f"{', '.join(PIPELINES)} by default")
-    parser.add_argument("--workload", choices=list(WORKLOADS), default="B1_T8192_H96_D128")
+    parser.add_argument("--workload", choices=list(WORKLOADS), help="B1_T8192_H96_D128 on a GPU, else tiny, by default")
     parser.add_argument("--vs", default="", metavar="fla", help="peers, whose first calls may take a minute")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args(argv)
+    args.workload = args.workload or ("tiny" if args.device == "cpu" else "B1_T8192_H96_D128")
     print(f"seconds of the first calls of a process, and kernels compiled; {args.workload}, {args.device}")
     if args.device == "cpu":
-        print("The references ran, on the CPU: nothing was compiled.")
+        print("On the CPU the references run: nothing is compiled.")
     print(row("", list(LAPS)), flush=True)
     for name in args.pipelines or PIPELINES:
         for peer in ("", *filter(None, args.vs.split(","))):
+            print(f"{name}{peer and ', ' + peer}: a process of its own ...", file=sys.stderr)
             try:
                 cells = [f"{each.seconds:.2f} s, {each.kernels:>2}" for each in
                          in_own_process(name, peer, args.workload, args.device)]  # fmt: skip

@@ -4,7 +4,7 @@
                                           [--chunks 64,32,16] [--device cuda]
 
 One Markdown table an op on stdout: milliseconds of both passes (medians), and the peak of memory above the inputs, in
-MB. bf16 on a GPU; on a CPU float32 and only the times (PyTorch counts no memory there).
+MB. bf16 on a GPU; on a CPU float32, the workload tiny and only the times (PyTorch counts no memory there).
 """
 
 import argparse
@@ -25,10 +25,12 @@ REPEATS = 10
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ops", nargs="*", default=["gated_delta", "simple_gla"])
-    parser.add_argument("--workload", choices=list(WORKLOADS), default="B1_T8192_H96_D128")
-    parser.add_argument("--chunks", type=lambda text: [int(n) for n in text.split(",")], default=[64, 32, 16])
+    parser.add_argument("--workload", choices=list(WORKLOADS))
+    parser.add_argument("--chunks", type=lambda text: [int(n) for n in text.split(",")])
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     given = parser.parse_args(arguments)
+    given.workload = given.workload or ("tiny" if given.device == "cpu" else "B1_T8192_H96_D128")
+    given.chunks = given.chunks or ([2, 1] if given.workload == "tiny" else [64, 32, 16])
     try:
         for name in given.ops:
             table(name, given.workload, given.chunks, torch.device(given.device))

@@ -1,13 +1,13 @@
 """Gradients of the delta rule inside each chunk, from what the scan and the reverse scan left.
 
-With gam = 2^g, ga = 2^(g_C - g), d = scale d_o, P = E * d v_new^T, N = -tril(E * d_x v_new^T, -1) and M = beta N
-(row i times beta_i):
+With E[i, j] = 2^(g_i - g_j) for j <= i in the chunk, else 0, gam = 2^g, ga = 2^(g_C - g), d = scale d_o,
+P = E * d v_new^T, N = -tril(E * d_x v_new^T, -1) and M = beta N (row i times beta_i):
 
     dq = P k + gam d h^T          dk = P^T q + ga v_new d_s^T - beta gam d_x h^T + (M + M^T) k          dv = beta d_x
     dbeta = <d_x, v> - gam <k, d_x h^T> + rowsum(N * k k^T)
 
-The inverse's own gradient is collapsed: d_Ai and the gradient of its Gram matrix never exist. By g: pair sums as in
-chunk_o, chunk_delta_h, recompute_w_u and chunk_scaled_dot_kkt. arXiv:2412.06464.
+The inverse's own gradient is collapsed: d_Ai and the gradient of its Gram matrix never exist. Without g nothing decays.
+By g: pair sums as in chunk_o, chunk_delta_h, recompute_w_u and chunk_scaled_dot_kkt. arXiv:2412.06464.
 """
 
 import math
@@ -217,8 +217,10 @@ def keys_of_their_own(axes, device):
 def in_turns(axes, device):
     """The same for the kernel for Hopper where two value heads share keys: with more the sums are as fast, and closer,
     as each turn rounds to 16 bits."""
+    if device != "sm_90":
+        return f"{device}: it is written for sm_90"
     if not hopper_takes(axes, device) or axes["V"] > 128:
-        return f"K = {axes['K']}, V = {axes['V']}, C = {axes['C']} on {device}: no kernel for Hopper"
+        return f"K = {axes['K']}, V = {axes['V']}, C = {axes['C']}: on {device} 64 or 128, with C = 64"
     return None if axes["HV"] == 2 * axes["H"] else f"H = {axes['H']}, HV = {axes['HV']}: two value heads share keys"
 
 

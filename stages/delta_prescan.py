@@ -5,7 +5,7 @@ chunk_local_cumsum, chunk_scaled_dot_kkt and solve_tril at once:
     y[i] = sum over j <= i in the chunk of max(x[j] log2 e, -126)
     Ai   = (I + A)^-1,   A[i, j] = beta[i] <k[i], k[j]> 2^(y[i] - y[j])   for j < i in the chunk, else 0
 
-A never goes through memory. Without x nothing decays, and there is no y.
+A never goes through memory. It stands only where there is a gate.
 """
 
 from . import chunk_local_cumsum, chunk_scaled_dot_kkt, solve_tril

@@ -247,3 +247,11 @@ def test_what_does_not_fit_is_said_before_any_segment_runs():
     op, inputs, _ = case("gated_delta", None, 70)
     with pytest.raises(ChunkwiseError, match=r"k \[B T H K\] has T = 64, q has 70"):
         op.in_segments(chunks=2)(**{**inputs, "k": inputs["k"][:, :64]})
+
+
+def test_a_state_that_no_gradient_reaches():
+    """q is in no state: the last one has no gradient, as in one call, however many segments it went through."""
+    op, inputs, _ = case("lightning", None, 70)
+    for each in (op, op.in_segments(chunks=2)):
+        out = each(**inputs | {"q": inputs["q"].clone().requires_grad_()})
+        assert out.o.requires_grad and not out.final_state.requires_grad

@@ -78,11 +78,11 @@ class SegmentedCall:
         given |= {self.layout.initial: entering, **self.numbers}
         return self.whole.op.bind(given, None, segment.cut.lengths, names)
 
-    def trained(self, segment: Segment, names: Collection[str]) -> tuple[str, ...]:
+    def trained(self, segment: Segment, names: Collection[str], kept: list[Kept]) -> tuple[str, ...]:
         """The inputs of a segment whose gradient is wanted, where that of names is: beside those the state that an
-        earlier segment left."""
-        initial = self.layout.initial
-        carried = bool(names) and not all(segment.cut.begins)
+        earlier segment left, if one of names is in it (q is in no state)."""
+        initial, final = self.layout.initial, self.layout.final
+        carried = not all(segment.cut.begins) and any(final in each.reached for each in kept)
         return tuple([name for name in self.whole.tensors if name in names or name == initial and carried])
 
     def forward(self, names: Collection[str] = ()) -> tuple[Tensors, list[Kept]]:
@@ -93,7 +93,7 @@ class SegmentedCall:
         for segment in self.segments:
             call = self.bound(segment, states.entering(segment.cut))
             places = {name: segment.of(x, self.layout.outputs[name]) for name, x in results.items()}
-            if trained := self.trained(segment, names):
+            if trained := self.trained(segment, names, kept):
                 found, left = self.recorded(call, trained, places)
                 kept.append(left)
             else:

@@ -17,6 +17,7 @@ On a CPU the references run inside of the call: that shows what is measured, and
 
 import argparse
 import gc
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from statistics import median
 
 import torch
 
-from chunkwise.runner import load
+from chunkwise.runner import ChunkwiseError, load
 from chunkwise.runner.benching.case import Case, InputSet, input_set
 from chunkwise.runner.benching.peers import Inapplicable, find_peer
 from chunkwise.runner.graphs.sizes import complete
@@ -153,7 +154,7 @@ def line(name: str, cells: list[str] | tuple[str, ...]) -> str:
     return f"{name:<24}" + "".join(f"{cell:>16}" for cell in cells)
 
 
-def main(argv: list[str] | None = None) -> None:
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("pipelines", nargs="*", metavar="PIPE", help=f"{', '.join(PIPELINES)} by default")
     parser.add_argument("--vs", default="", metavar="fla", help="peers, whose first calls may take a minute")
@@ -168,10 +169,15 @@ def main(argv: list[str] | None = None) -> None:
         print("The references ran, on the CPU: no measure of launching kernels.")
     print(line("", COLUMNS), flush=True)
     for name in args.pipelines or PIPELINES:
-        case = case_of(name, device)
+        try:
+            case = case_of(name, device)
+        except ChunkwiseError as error:
+            print(error, file=sys.stderr)
+            return 2
         for each in (ours(case), *peers(list(filter(None, args.vs.split(","))), case)):
             print(each if isinstance(each, str) else line(each.name, each.cells), flush=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

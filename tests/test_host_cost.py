@@ -113,3 +113,8 @@ def test_a_peer_that_is_not_there_is_a_row(tmp_path, monkeypatch, capsys):
     module.main(["linear_attn", "--workload", "tiny", "--vs", "fla,eager", "--device", "cpu"])
     found = rows(capsys.readouterr().out)
     assert found["fla"] == "Inapplicable: fla's kernels need a GPU".split() and len(found["eager"]) == 12
+
+
+def test_a_pipeline_that_there_is_not(capsys):
+    assert loaded(EXAMPLES / "host_cost.py").main(["nope", "--device", "cpu"]) == 2
+    assert capsys.readouterr().err.startswith("error[CW101]: ")

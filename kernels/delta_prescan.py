@@ -75,15 +75,12 @@ def delta_prescan_kernel(
         else:
             b_k = tl.load(p_k, mask=(o_k < K)[None, :], other=0.0)
         b_A = tl.dot(b_k, tl.trans(b_k), b_A, input_precision=PRECISION)
-    if x is not None:
-        b_x = tl.load(x + row + o_c * HV, mask=m_c, other=0.0).to(tl.float32) * 1.4426950408889634
-        # not tl.maximum, which would make -126 of a nan
-        b_g = tl.cumsum(tl.where(b_x < -126.0, -126.0, b_x), axis=0)
-        if y is not None:
-            tl.store(y + row + o_c * HV, b_g, mask=m_c)
-        b_A *= tl.exp2(tl.where(o_c[:, None] > o_c[None, :], b_g[:, None] - b_g[None, :], float("-inf")))
-    else:
-        b_A = tl.where(o_c[:, None] > o_c[None, :], b_A, 0.0)
+    b_x = tl.load(x + row + o_c * HV, mask=m_c, other=0.0).to(tl.float32) * 1.4426950408889634
+    # not tl.maximum, which would make -126 of a nan
+    b_g = tl.cumsum(tl.where(b_x < -126.0, -126.0, b_x), axis=0)
+    if y is not None:
+        tl.store(y + row + o_c * HV, b_g, mask=m_c)
+    b_A *= tl.exp2(tl.where(o_c[:, None] > o_c[None, :], b_g[:, None] - b_g[None, :], float("-inf")))
     b_A *= tl.load(beta + row + o_c * HV, mask=m_c, other=0.0).to(tl.float32)[:, None]
 
     stride = HV * C

@@ -6,7 +6,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
 
-from .chunk_delta_o_groups_sm90 import barrier
+from ._barrier import barrier
 from .chunk_delta_o_sm90 import copy_rows, load_rates
 from .chunk_delta_states_sm90 import store_tile
 

@@ -7,20 +7,22 @@ from ._barrier import barrier
 
 
 @gluon.jit
-def scanned_part(pid, ahead, teams, size, scans, NT):
+def scanned_part(pid, ahead, teams, size, scans, NT, NV: gl.constexpr):
     """(scan, first chunk, end, place of its state) of program pid, by stages/_handover.py: first those that go ahead
     whole, then a part for each of the ``size`` programs of each team, then a second one for each, in the order in which
-    the first ones end. Scan j of a team is handed over with chunk (size - j) NT / size. A team that is not full has
-    programs without a chunk."""
+    the first ones end. Scan j of a team is handed over with chunk (size - j) NT / size. NV teams have the NV scans of
+    the same heads, which read the same keys, at the same time. A team that is not full has programs without a chunk.
+    """
     late = gl.maximum(pid - ahead, 0)
     second = late >= teams * size
     late = gl.where(second, late - teams * size, late)
     i = gl.where(second, size - late // teams, late // teams)
     begin = gl.where(second, (size - i) * NT // size, 0)
     end = gl.where(second, NT, (size - i) * NT // size)
-    scan = gl.where(pid < ahead, pid, ahead + late % teams * (size + 1) + i)
+    team = late % teams
+    scan = gl.where(pid < ahead, pid, ahead + (team // NV * (size + 1) + i) * NV + team % NV)
     end = gl.where(pid < ahead, NT, gl.where(scan < scans, end, begin))
-    place = late % teams * (size - 1) + gl.minimum(gl.maximum(i - 1, 0), size - 2)
+    place = team * (size - 1) + gl.minimum(gl.maximum(i - 1, 0), size - 2)
     return gl.minimum(scan, scans - 1), begin, end, place
 
 

@@ -313,7 +313,7 @@ def chunk_delta_o_groups_sm90_kernel(
 
     pid = gl.program_id(0)
     if turns is not None:
-        pid, begin, end, place = scanned_part(pid, ahead, teams, size, scans, (T + C - 1) // C)
+        pid, begin, end, place = scanned_part(pid, ahead, teams, size, scans, (T + C - 1) // C, NV)
     i_v = pid % NV * BV
     i_h = pid // NV % HV
     i_n = pid // NV // HV

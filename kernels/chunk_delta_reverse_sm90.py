@@ -261,7 +261,7 @@ def chunk_delta_reverse_sm90_kernel(
 
     pid = gl.program_id(0)
     if turns is not None:
-        pid, done, end, place = scanned_part(pid, ahead, teams, size, scans, NT)
+        pid, done, end, place = scanned_part(pid, ahead, teams, size, scans, NT, NV)
     i_v = pid % NV * BV
     i_h = pid // NV % HV
     i_n = pid // NV // HV

@@ -76,7 +76,7 @@ def chunk_delta_states_sm90_kernel(
 
     pid = gl.program_id(0)
     if turns is not None:
-        pid, begin, end, place = scanned_part(pid, ahead, teams, size, scans, NT)
+        pid, begin, end, place = scanned_part(pid, ahead, teams, size, scans, NT, NV)
     i_v = pid % NV * BV
     i_h = pid // NV % HV
     i_n = pid // NV // HV

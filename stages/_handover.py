@@ -26,19 +26,21 @@ HANDED = {
 }
 
 
-def spread(scans, chunks):
-    """(scans that go ahead whole, teams, programs of each), where an even spread is shorter than rounds; else None."""
-    ahead = PROGRAMS * max(scans // PROGRAMS - 1, 0)
-    rest = scans - ahead
+def spread(heads, slices, chunks):
+    """(scans that go ahead whole, teams, programs of each) of so many heads' scans, one for each slice of V, where an
+    even spread is shorter than rounds; else None."""
+    at_once = PROGRAMS // slices
+    ahead = at_once * max(heads // at_once - 1, 0)
+    rest = heads - ahead
     for size in range(min(LARGEST_TEAM, chunks // FEWEST_CHUNKS), 1, -1):
         teams = ceil_div(rest, size + 1)
-        if PROGRAMS < rest and teams * size <= PROGRAMS:
-            return ahead, teams, size
+        if at_once < rest and teams * size <= at_once:
+            return ahead * slices, teams * slices, size
     return None
 
 
 def spread_at(axes):
-    return spread(axes["N"] * axes["HV"] * ceil_div(axes["V"], SLICE), ceil_div(axes["T"], axes["C"]))
+    return spread(axes["N"] * axes["HV"], ceil_div(axes["V"], SLICE), ceil_div(axes["T"], axes["C"]))
 
 
 def is_spread(axes, device):
@@ -84,10 +86,10 @@ def over_parts(scan, turns, handed, k, seqs):
     """A launch for Hopper of whole sequences, in parts that are handed over; packed ones differ in length, and are not."""
     from ..kernels.clear import clear_kernel
 
-    scans = scan.grid[0]
+    scans, slices = scan.grid[0], scan.constexprs["V"] // SLICE
     if whole(k, seqs):
         return [scan]
-    ahead, teams, size = spread(scans, seqs.NT)
+    ahead, teams, size = spread(scans // slices, slices, seqs.NT)
     args = {**scan.args, "turns": turns, "entered": handed}
     args |= {"ahead": ahead, "teams": teams, "size": size, "scans": scans}
     cleared = dict(x=turns, n=turns.numel())

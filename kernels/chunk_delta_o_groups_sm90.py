@@ -156,7 +156,8 @@ def bring(
 @gluon.jit
 def carry(
     s_k, s_v, s_Ai, s_S, s_u, s_r, filled, emptied, S_filled, u_filled, read, initial_state, turns, entered,
-    final_state, first, chained, hands, last, NT, K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, IO: gl.constexpr,
+    final_state, first, chained, hands, last, NT,
+    K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, IO: gl.constexpr,
 ):  # fmt: skip
     """The state from chunk to chunk. Where it enters a chunk it goes to s_S, under the delta rule the chunk's values to
     s_u, both in turns. State and values are held transposed: what comes out of one product is in the registers, as

@@ -6,7 +6,6 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
 
-from ._handover import hand_over, scanned_part, take_over
 from ._pieces import piece_chunks, piece_start
 from .chunk_delta_o_sm90 import copy_rows, load_rates
 
@@ -47,10 +46,10 @@ def store_rates(s_r, b_g, b_gl, b_beta, n, C: gl.constexpr, L: gl.constexpr):
     s_r[2].store(gl.exp2(gl.where(gl.arange(0, C, L) < n, b_gl - b_g, float("-inf"))))
 
 
-@gluon.jit(do_not_specialize=["T", "NT", "H", "HV", "pieces", "ahead", "teams", "size", "scans"])
+@gluon.jit(do_not_specialize=["T", "NT", "H", "HV", "pieces"])
 def chunk_delta_states_sm90_kernel(
-    k, v, beta, Ai, g, initial_state, starts, entered, turns, h, v_new, final_state, forgotten, cu_seqlens,
-    chunk_offsets, T, NT, H, HV, pieces, ahead, teams, size, scans,
+    k, v, beta, Ai, g, initial_state, starts, entered, h, v_new, final_state, forgotten, cu_seqlens, chunk_offsets,
+    T, NT, H, HV, pieces,
     K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, STAGES: gl.constexpr, W: gl.constexpr,
 ):  # fmt: skip
     """h = the state entering each chunk, v_new = Ai beta (v - 2^g k S), S <- 2^g_C S + (ga k)^T v_new. Without v that
@@ -58,8 +57,7 @@ def chunk_delta_states_sm90_kernel(
     before them do not count, and are not scanned.
 
     One program of W warps owns BV value columns of one sequence's head, or with ``entered`` of one of its pieces: from
-    the chunk in starts, or from its first one and the state in entered; with ``turns`` of one of its parts
-    (_handover.py). STAGES chunks are in shared memory. State and
+    the chunk in starts, or from its first one and the state in entered. STAGES chunks are in shared memory. State and
     values are held transposed: what comes out of one product is in the registers, as the next one's left operand. Rows
     past a sequence's end repeat its last one; what they give is never stored, and enters the state with the factor 0.
     """
@@ -75,13 +73,11 @@ def chunk_delta_states_sm90_kernel(
     NV: gl.constexpr = V // BV
 
     pid = gl.program_id(0)
-    if turns is not None:
-        pid, begin, end, place = scanned_part(pid, ahead, teams, size, scans, NT, NV)
     i_v = pid % NV * BV
     i_h = pid // NV % HV
     i_n = pid // NV // HV
     if cu_seqlens is None:
-        if (entered is not None) and (turns is None):
+        if entered is not None:
             i_n = i_n // pieces
         bos = i_n.to(gl.int64) * T
         length = T
@@ -96,15 +92,7 @@ def chunk_delta_states_sm90_kernel(
         bos, length, i_slot = bos + skipped * C, length - skipped * C, i_slot + skipped
     n_t = (length + C - 1) // C
     last = True
-    if turns is not None:
-        last = (begin < end) & (end == n_t)
-        hands = (begin < end) & (end < n_t)
-        n_t = end - begin
-        bos += begin * C
-        i_slot += begin
-        length = gl.minimum(length - begin * C, n_t * C)
-        take_over(turns, place, begin, end)
-    elif entered is not None:
+    if entered is not None:
         i_p = pid // NV // HV % pieces
         start = piece_start(starts, i_n, i_p, i_h, pieces, HV, n_t)
         scanned, end, before_it = piece_chunks(start, i_p, pieces, n_t)
@@ -132,12 +120,7 @@ def chunk_delta_states_sm90_kernel(
     o_sk = gl.arange(0, K, gl.SliceLayout(0, M_ck))
     p_s = (i_n.to(gl.int64) * HV + i_h) * (K * V) + o_sk[None, :] * V + o_sv[:, None]
     b_s = gl.zeros([BV, K], gl.float32, M_ck)
-    if turns is not None:
-        entered += place.to(gl.int64) * (K * V) - i_v
-        b_s = gl.load((entered + o_sk * V)[None, :] + o_sv[:, None], mask=(begin > 0) & (n_t > 0), other=0.0)
-        if initial_state is not None:
-            b_s += gl.load(initial_state + p_s, mask=begin == 0, other=0.0)
-    elif entered is not None:
+    if entered is not None:
         p_e = ((i_n.to(gl.int64) * pieces + i_p) * HV + i_h) * (K * V)
         b_s = gl.load((entered + p_e + o_sk[None, :] * V) + o_sv[:, None], mask=start < 0, other=0.0)
         if initial_state is not None:
@@ -190,7 +173,7 @@ def chunk_delta_states_sm90_kernel(
         b_left = s_left.load(columns)
         own = True
         n_own = n
-        if (entered is not None) and (turns is None):
+        if entered is not None:
             own = i_t >= before_it
             n_own = gl.where(own, n, 0)
         if h is not None:
@@ -214,6 +197,3 @@ def chunk_delta_states_sm90_kernel(
     async_copy.wait_group(0)
     if final_state is not None:
         gl.store(final_state + p_s, b_s, mask=last)
-    if turns is not None:
-        gl.store((entered + o_sk * V)[None, :] + o_sv[:, None], b_s, mask=hands)
-        hand_over(turns, place, hands)

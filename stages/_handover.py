@@ -71,24 +71,26 @@ def spread_limits(limits, axes, device):
     return None if is_spread(axes, device) else limits(axes, device) or f"{rounds(axes)}: the scans fill whole rounds"
 
 
-def in_parts(configs, kernel, **tiles):
+def in_parts(configs, **kernel):
     """The configurations of the kernel that hands over, with how many states it does."""
-    return partial(part_configs, configs, kernel, tiles)
+    return partial(part_configs, configs, kernel)
 
 
-def part_configs(configs, kernel, tiles, axes, device):
+def part_configs(configs, kernel, axes, device):
     _, teams, size = spread_at(axes)
     taken = [each for each in configs(axes, device) if kernel.items() <= each.items()]
-    return [{**each, **tiles, "PLACES": teams * (size - 1)} for each in taken]
+    return [{**each, "PLACES": teams * (size - 1)} for each in taken]
 
 
-def over_parts(scan, turns, handed, k, seqs):
-    """A launch for Hopper of whole sequences, in parts that are handed over; packed ones differ in length, and are not."""
+def over_parts(launches, turns, handed, k, seqs):
+    """The launch for Hopper of a scan of whole sequences, in parts. Packed ones differ in length: they stay whole, as
+    float32 does."""
     from ..kernels.clear import clear_kernel
 
-    scans, slices = scan.grid[0], scan.constexprs["V"] // SLICE
     if whole(k, seqs):
-        return [scan]
+        return launches
+    [scan] = launches
+    scans, slices = scan.grid[0], scan.constexprs["V"] // SLICE
     ahead, teams, size = spread(scans // slices, slices, seqs.NT)
     args = {**scan.args, "turns": turns, "entered": handed}
     args |= {"ahead": ahead, "teams": teams, "size": size, "scans": scans}

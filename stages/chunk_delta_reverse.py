@@ -145,8 +145,8 @@ def parts_launch(
     q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, turns, handed, *, scale, C, seqs, config
 ):  # fmt: skip
     given = dict(scale=scale, C=C, seqs=seqs, config=config)
-    [scan] = launch(q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, **given)
-    return over_parts(scan, turns, handed, k, seqs)
+    launches = launch(q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, **given)
+    return over_parts(launches, turns, handed, k, seqs)
 
 
 configs = hopper_first(plain_configs, BV=64, num_warps=4, num_stages=1)
@@ -157,7 +157,7 @@ LAUNCHERS = [
         always=("d_x",),
     ),
     Launcher(
-        "parts", parts_launch, in_parts(configs, {"gluon": 1}), where_spread(one_piece_limits), HANDED,
+        "parts", parts_launch, in_parts(configs, gluon=1), where_spread(one_piece_limits), HANDED,
         always=("d_x",),
     ),
 ]  # fmt: skip

@@ -14,7 +14,6 @@ import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
 from ._decay import per_value_head
-from ._handover import HANDED, NO_PARTS, in_parts, over_parts, unless_spread, where_spread
 from ._hopper import hopper_first, on_hopper
 from ._piece_launches import entering, over_pieces
 from ._piece_starts import SCRATCH, in_pieces, unless_cut, where_cut
@@ -100,7 +99,7 @@ def states_launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, *, C,
     if by_dtype(config, "gluon", k.dtype):
         from ..kernels.chunk_delta_states_sm90 import chunk_delta_states_sm90_kernel
 
-        whole_ones = {**scan.args, "starts": None, "entered": None, "pieces": 1, **NO_PARTS}
+        whole_ones = {**scan.args, "starts": None, "entered": None, "pieces": 1}
         return on_hopper(replace(scan, args=whole_ones), chunk_delta_states_sm90_kernel)
     return scan
 
@@ -115,16 +114,8 @@ def pieces_launch(
     return [*before, over_pieces(scan, starts, entered)]
 
 
-def parts_launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, turns, handed, *, C, seqs, config):
-    [scan] = launch(k, v, beta, Ai, g, initial_state, h, v_new, final_state, C=C, seqs=seqs, config=config)
-    return over_parts(scan, turns, handed, k, seqs)
-
-
-ALONE = {"num_stages": 4}
-"""So many chunks in shared memory that a program has a multiprocessor to itself."""
 configs = hopper_first(delta_scan_configs, BV=64, num_warps=4, num_stages=2)
 LAUNCHERS = [
-    Launcher("triton", launch, configs, unless_spread(unless_cut(one_piece_limits))),
+    Launcher("triton", launch, configs, unless_cut(one_piece_limits)),
     Launcher("triton pieces", pieces_launch, in_pieces(configs, gluon=1), where_cut(one_piece_limits), SCRATCH),
-    Launcher("parts", parts_launch, in_parts(configs, {"gluon": 1}, **ALONE), where_spread(one_piece_limits), HANDED),
 ]

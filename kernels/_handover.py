@@ -1,9 +1,29 @@
-"""A scan that one program begins and another ends: what is left over a card's whole rounds, spread evenly over it."""
+"""One program leaves something in memory for another: how that one is told, and which scans are handed over so."""
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
 from ._barrier import barrier
+
+THERE = gl.constexpr(0x6A09E667F3BCC908)
+"""What says so, in 64 bits that nothing else leaves in memory: nobody need clear them before."""
+
+
+@gluon.jit
+def take_over(turns, place):
+    """Wait until what is handed over at this place is there, and take the word back. Who hands over came earlier."""
+    p = turns.to(gl.pointer_type(gl.int64), bitcast=True) + place
+    there = gl.to_tensor(THERE).to(gl.int64)
+    while gl.atomic_cas(p, there, there * 0, sem="acquire") != there:
+        pass
+
+
+@gluon.jit
+def hand_over(turns, place):
+    """Say that it is, once all threads have stored theirs. Exactly one program takes it over."""
+    barrier()
+    p = turns.to(gl.pointer_type(gl.int64), bitcast=True) + place
+    gl.atomic_xchg(p, gl.to_tensor(THERE).to(gl.int64), sem="release")
 
 
 @gluon.jit
@@ -24,19 +44,3 @@ def scanned_part(pid, ahead, teams, size, scans, NT, NV: gl.constexpr):
     end = gl.where(pid < ahead, NT, gl.where(scan < scans, end, begin))
     place = team * (size - 1) + gl.minimum(gl.maximum(i - 1, 0), size - 2)
     return gl.minimum(scan, scans - 1), begin, end, place
-
-
-@gluon.jit
-def take_over(turns, place, begin, end):
-    """Wait until the state of a part that does not begin its scan is there. Its program came earlier."""
-    if (begin > 0) & (begin < end):
-        while gl.atomic_cas(turns + place, 1, 1, sem="acquire") < 1:
-            pass
-
-
-@gluon.jit
-def hand_over(turns, place, hands):
-    """Say that it is, once all threads have stored theirs."""
-    barrier()
-    if hands:
-        gl.atomic_xchg(turns + place, 1, sem="release")

@@ -15,35 +15,11 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from ._barrier import barrier
 from ._handover import hand_over, scanned_part, take_over
 from ._pieces import piece_chunks, piece_start
+from ._warp_groups import SLOTS, barriers, next_slot, publish, row_offsets
 from .chunk_delta_o_sm90 import LOG2_E
 
-SLOTS = gl.constexpr(3)
-"""Chunks in shared memory at once."""
 REGISTERS = gl.constexpr((160, 104))
 """A thread's, in the groups that emit and bring; 240 are left for the one that carries."""
-
-
-@gluon.jit
-def next_slot(slot, phase):
-    """The slot after this one, and the phase of its barriers."""
-    last = slot == SLOTS - 1
-    return gl.where(last, 0, slot + 1), gl.where(last, phase ^ 1, phase)
-
-
-@gluon.jit
-def publish(filled):
-    """What the group's threads have written to shared memory is there for those who wait for ``filled``."""
-    fence_async_shared()
-    barrier()
-    mbarrier.arrive(filled, count=1)
-
-
-@gluon.jit
-def row_offsets(C: gl.constexpr, D: gl.constexpr, stride, n, N: gl.constexpr = 8):
-    """Offsets of a tile of n rows, ``stride`` apart, N numbers (16 bytes) a thread; past them the last row's again."""
-    L: gl.constexpr = gl.BlockedLayout([1, N], [32 * N // D, D // N], [4, 1], [1, 0])
-    o_r = gl.minimum(gl.arange(0, C, gl.SliceLayout(1, L)), n - 1)
-    return o_r[:, None] * stride + gl.arange(0, D, gl.SliceLayout(0, L))[None, :]
 
 
 @gluon.jit
@@ -285,15 +261,6 @@ def emit(
         o += C * HV * V
 
 
-@gluon.jit
-def barriers(N: gl.constexpr, count: gl.constexpr):
-    """N barriers in shared memory, each of so many arrivals."""
-    found = gl.allocate_shared_memory(gl.int64, [N, 1], mbarrier.MBarrierLayout())
-    for i in gl.static_range(N):
-        mbarrier.init(found.index(i), count=count)
-    return found
-
-
 @gluon.jit(do_not_specialize=["scale", "T", "H", "HV", "pieces", "ahead", "teams", "size", "scans"])
 def chunk_delta_o_groups_sm90_kernel(
     q, k, v, beta, Ai, g, g_gamma, initial_state, starts, entered, turns, o, final_state, scale, cu_seqlens,
@@ -341,7 +308,8 @@ def chunk_delta_o_groups_sm90_kernel(
         bos += begin * C
         length = gl.minimum(length - begin * C, NT * C)
         entered += place.to(gl.int64) * (K * V)
-        take_over(turns, place, begin, end)
+        if chained:
+            take_over(turns, place)
     elif entered is not None:
         i_p = pid // NV // HV % pieces
         start = piece_start(starts, i_n, i_p, i_h, pieces, HV, NT)
@@ -401,4 +369,5 @@ def chunk_delta_o_groups_sm90_kernel(
         REGISTERS,
     )  # fmt: skip
     if turns is not None:
-        hand_over(turns, place, hands)
+        if hands:
+            hand_over(turns, place)

@@ -15,7 +15,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from ._barrier import barrier
 from ._handover import hand_over, scanned_part, take_over
 from ._pieces import piece_chunks, piece_start
-from .chunk_delta_o_groups_sm90 import SLOTS, barriers, next_slot, publish, row_offsets
+from ._warp_groups import SLOTS, barriers, next_slot, publish, row_offsets
 
 REGISTERS = gl.constexpr((160, 104))
 """A thread's, in the groups that emit and bring; 240 are left for the one that carries."""
@@ -297,7 +297,8 @@ def chunk_delta_reverse_sm90_kernel(
         i_slot += begin
         length = gl.minimum(length - begin * C, n_t * C)
         entered += place.to(gl.int64) * (K * V)
-        take_over(turns, place, done, end)
+        if is_entered:
+            take_over(turns, place)
     elif (entered is not None) or (passed is not None):
         i_p = pid // NV // HV % pieces
         start = piece_start(starts, i_n, i_p, i_h, pieces, HV, n_t, True)
@@ -364,4 +365,5 @@ def chunk_delta_reverse_sm90_kernel(
         REGISTERS,
     )  # fmt: skip
     if turns is not None:
-        hand_over(turns, place, hands)
+        if hands:
+            hand_over(turns, place)

@@ -4,14 +4,16 @@ A scan is one program's: one sequence, head and slice of V. 192 of them on 132 m
 second of which half of the card is idle. So one program begins a scan, leaves its state, and ends as another's second
 part goes on from it (McNaughton's wrap-around rule): of size + 1 scans of NT chunks on size programs, scan j is handed
 over with chunk (size - j) NT / size, and each program does NT (1 + 1 / size) in two parts. A second part waits for a
-first one, whose program has a lower number: it relies on these to start before it does. A state is handed over in
-float32 as it is: no bit depends on whether and where, so this may follow from the batch.
+first one, whose program has a lower number: it relies on these to start before it does. That its state is there a word
+of 64 bits says, which the second part takes back: the words lie in memory that nobody clears, where whatever else was
+there before is that very number once in 2^64. A state is handed over in float32 as it is: no bit depends on whether
+and where, so this may follow from the batch.
 """
 
 from dataclasses import replace
 from functools import partial
 
-from ._contract import F32, INT, Launch, Port, ceil_div
+from ._contract import F32, INT, Port, ceil_div
 from ._hopper import hopper_takes
 from ._piece_starts import goes_in_pieces
 from ._pieces import PROGRAMS, SLICE, whole
@@ -21,7 +23,7 @@ LARGEST_TEAM, FEWEST_CHUNKS = 8, 4
 """Programs in a team, and chunks between two that hand over: what a state's way through memory is hidden behind."""
 
 HANDED = {
-    "turns": Port("PLACES", INT, doc="whether each state that is handed over is there"),
+    "turns": Port("PLACES 2", INT, doc="a word of 64 bits: whether each state that is handed over is there"),
     "handed": Port("PLACES K V", F32, doc="these states"),
 }
 
@@ -85,8 +87,6 @@ def part_configs(configs, kernel, axes, device):
 def over_parts(launches, turns, handed, k, seqs):
     """The launch for Hopper of a scan of whole sequences, in parts. Packed ones differ in length: they stay whole, as
     float32 does."""
-    from ..kernels.clear import clear_kernel
-
     if whole(k, seqs):
         return launches
     [scan] = launches
@@ -94,11 +94,7 @@ def over_parts(launches, turns, handed, k, seqs):
     ahead, teams, size = spread(scans // slices, slices, seqs.NT)
     args = {**scan.args, "turns": turns, "entered": handed}
     args |= {"ahead": ahead, "teams": teams, "size": size, "scans": scans}
-    cleared = dict(x=turns, n=turns.numel())
-    return [
-        Launch(clear_kernel, grid=(ceil_div(turns.numel(), 1024),), args=cleared, constexprs=dict(BLOCK=1024)),
-        replace(scan, grid=(ahead + 2 * teams * size,), args=args),
-    ]
+    return [replace(scan, grid=(ahead + 2 * teams * size,), args=args)]
 
 
 NO_PARTS = {"turns": None, "ahead": 0, "teams": 0, "size": 0, "scans": 0}

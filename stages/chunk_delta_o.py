@@ -94,7 +94,7 @@ def parts_launch(
 LAUNCHERS = [
     Launcher("triton", launch, delta_o_configs, unless_spread(unless_cut(delta_o_limits)), always=("o",)),
     Launcher(
-        "triton pieces", pieces_launch, in_pieces(delta_o_configs, groups=3), where_cut(delta_o_limits), SCRATCH,
+        "pieces", pieces_launch, in_pieces(delta_o_configs, groups=3), where_cut(delta_o_limits), SCRATCH,
         always=("o",),
     ),
     Launcher(

@@ -153,7 +153,7 @@ configs = hopper_first(plain_configs, BV=64, num_warps=4, num_stages=1)
 LAUNCHERS = [
     Launcher("triton", launch, configs, unless_spread(unless_cut(one_piece_limits)), always=("d_x",)),
     Launcher(
-        "triton pieces", pieces_launch, in_pieces(configs, gluon=1), where_cut(one_piece_limits), SCRATCH,
+        "pieces", pieces_launch, in_pieces(configs, gluon=1), where_cut(one_piece_limits), SCRATCH,
         always=("d_x",),
     ),
     Launcher(

@@ -24,19 +24,21 @@ def programs(heads, slices, NT):
 
 
 def walk(heads, slices, NT):
-    """Every chunk once, and a state is there, of that scan and chunk, when it is taken over."""
+    """Every chunk once, and a state is there, of that scan and chunk, when it is taken over, and then is not: who finds
+    a word of an earlier call would go on from whatever the memory holds."""
     parts, ahead, teams, size = programs(heads, slices, NT)
     left, scanned = {}, set()
     for scan, begin, end, place in parts:
         assert 0 <= place < teams * (size - 1)
         if 0 < begin < end:
-            assert left[place] == (scan, begin)
+            assert left.pop(place) == (scan, begin)
         own = {(scan, chunk) for chunk in range(begin, end)}
         assert not own & scanned
         scanned |= own
         if begin < end < NT:
             assert place not in left
             left[place] = (scan, end)
+    assert not left
     assert len(scanned) == heads * slices * NT
 
 

@@ -16,7 +16,7 @@ from ._handover import HANDED, in_parts, over_parts, unless_spread, where_spread
 from ._piece_launches import entering, over_pieces
 from ._piece_starts import SCRATCH, in_pieces, unless_cut, where_cut
 from ._pieces import whole
-from ._scan_o import delta_o_configs, delta_o_limits, scan_o
+from ._scan_o import delta_o_limits, scan_o, scan_o_configs
 
 CONTRACT = Contract(
     inputs={
@@ -92,13 +92,13 @@ def parts_launch(
 
 
 LAUNCHERS = [
-    Launcher("triton", launch, delta_o_configs, unless_spread(unless_cut(delta_o_limits)), always=("o",)),
+    Launcher("triton", launch, scan_o_configs, unless_spread(unless_cut(delta_o_limits)), always=("o",)),
     Launcher(
-        "pieces", pieces_launch, in_pieces(delta_o_configs, groups=3), where_cut(delta_o_limits), SCRATCH,
+        "pieces", pieces_launch, in_pieces(scan_o_configs, groups=3), where_cut(delta_o_limits), SCRATCH,
         always=("o",),
     ),
     Launcher(
-        "parts", parts_launch, in_parts(delta_o_configs, groups=3), where_spread(delta_o_limits), HANDED,
+        "parts", parts_launch, in_parts(scan_o_configs, groups=3), where_spread(delta_o_limits), HANDED,
         always=("o",),
     ),
 ]  # fmt: skip

@@ -9,6 +9,7 @@ from ..calling.function import Op, load
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.sizes import complete
+from ..planning.devices import read_device
 from ..planning.dtypes import IO_DTYPES
 from ..verification.generate import make_inputs
 from ..verification.inputs_file import read_inputs
@@ -94,22 +95,7 @@ def pick_device(args) -> torch.device:
                 Diagnostic(codes.NO_GPU, "the triton back end needs a GPU, and there is none", help=help)
             )
         return torch.device("cpu" if cpu else "cuda:0")
-    try:
-        device = torch.device(args.device)
-    except RuntimeError:
-        raise ChunkwiseError(
-            Diagnostic(codes.USAGE, f"--device {args.device!r} is not a device", help="cpu, cuda or cuda:1")
-        ) from None
-    if device.type not in ("cpu", "cuda"):
-        raise ChunkwiseError(Diagnostic(codes.USAGE, f"--device {args.device}: devices are cpu and cuda"))
-    if device.type == "cpu" and device.index:
-        raise ChunkwiseError(Diagnostic(codes.USAGE, f"--device {args.device}: there is one cpu", help="--device cpu"))
-    if device.type == "cuda":
-        count = torch.cuda.device_count()
-        if (device.index or 0) >= count:
-            raise ChunkwiseError(Diagnostic(codes.NO_GPU, f"--device {args.device}: this machine has {count} GPUs"))
-        return torch.device("cuda", device.index or 0)
-    return device
+    return read_device(args.device)
 
 
 def pick_dtype(args, device: torch.device) -> tuple[torch.dtype, tuple[str, ...]]:

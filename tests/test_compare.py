@@ -106,6 +106,15 @@ def test_two_pipelines_by_their_graphs_and_their_records(chunkwise):
     ]
 
 
+def test_two_of_one_name_are_the_first_and_the_second(chunkwise):
+    Path("out/bench").mkdir(parents=True)
+    written("out/bench/records.jsonl", at(1.0, pipeline="simple_gla", uses="chunk_h"))
+    code, text, _ = chunkwise("compare", "simple_gla", "simple_gla")
+    assert code == 0 and rows_of(text) == ["scan  stage alone  1.000  1.000  +0.0 %  0.7 %  same"]
+    head = next(line for line in lines_of(text) if "change" in line)
+    assert re.split(" {2,}", head.strip()) == ["scope", "first ms", "second ms", "change", "+-", "verdict"]
+
+
 def rows_of(text):
     """The rows of stages, their cells two spaces apart."""
     rows = (line.strip() for line in text.splitlines() if " stage alone " in line)

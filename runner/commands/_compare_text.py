@@ -26,6 +26,8 @@ class Sides:
 
     @staticmethod
     def named(before: str, after: str, about: str | None = None, axes: frozenset[str] | None = None) -> "Sides":
+        """Two of one name are the first and the second."""
+        before, after = (before, after) if before != after else ("first", "second")
         return Sides(before, after, (f"not in {before}", f"not in {after}"), about, axes)
 
     def title(self, pair: Pair) -> str:

@@ -118,9 +118,9 @@ def require_effect(args) -> int | None:
 def of_revisions(args) -> Compared:
     raced = race_revisions(args)
     before, after = raced.trees
-    names = (before.hash, after.hash) if before.hash != after.hash else ("first", "second")
     facts = {"revisions": documents(raced), "rounds": args.rounds}
-    return Compared(raced.pairs, Sides.named(*names), (*headline(raced, args.rounds),), facts, raced.failures)
+    sides, lines = Sides.named(before.hash, after.hash), (*headline(raced, args.rounds),)
+    return Compared(raced.pairs, sides, lines, facts, raced.failures)
 
 
 def of_pipelines(args) -> Compared:

@@ -11,7 +11,7 @@ from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.sizes import complete
 from ..planning.devices import read_device
 from ..planning.dtypes import IO_DTYPES
-from ..verification.generate import make_inputs
+from ..verification.generate import CASES, cases_of, make_inputs
 from ..verification.inputs_file import read_inputs
 from ._options import fixed_axes, input_sizes, read_axes, read_budget, read_params, read_seqlens, workload
 
@@ -79,10 +79,20 @@ def refuse_options_beside_a_file(args, op: Op, axes: Mapping[str, int]) -> None:
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help))
 
 
+def refuse_another_case(op: Op, case: str) -> None:
+    """One whose name would stand in the report, over inputs that are not of it."""
+    if case not in (known := cases_of(op.whole)):
+        message = f"--case {case} has no effect: no input of {op.spec.name} is what it is about, {CASES[case]}"
+        help = f"cases of {op.spec.name} are {', '.join(known)}" if known[1:] else "leave it out"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help))
+
+
 def generated(op: Op, base, axes, seqlens, io, device, args) -> dict[str, torch.Tensor | None]:
+    case = getattr(args, "case", "typical")
+    refuse_another_case(op, case)
     sizes = input_sizes(op.whole, base, axes, seqlens)
     sizes = complete(op.whole, sizes, len(seqlens) if seqlens is not None else None)
-    return make_inputs(op.whole, sizes, io, device, args.seed, getattr(args, "case", "typical"))
+    return make_inputs(op.whole, sizes, io, device, args.seed, case)
 
 
 def pick_device(args) -> torch.device:

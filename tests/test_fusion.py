@@ -495,12 +495,21 @@ def test_a_pickled_op_keeps_its_fusions():
     "name, message",
     [
         ("chunk_delta_p", "error[CW601]: there is no fusion chunk_delta_p\nhelp: did you mean chunk_delta_o?"),
+        (",chunk_delta_o", "error[CW601]: one of the fusions in ',chunk_delta_o' has no name\nhelp: fusions are "),
         ("chunk_o", "error[CW601]: chunk_o stands for no other stages\nhelp: fusions are none, auto, "),
     ],
 )
 def test_an_unknown_fusion(capsys, name, message):
     assert main(["run", "gated_delta", "--fuse", name]) == 2
     assert capsys.readouterr().err.startswith(message)
+
+
+def test_a_fusion_of_the_chunked_form_where_a_call_goes_token_by_token():
+    an_op = load("gated_delta", fuse="chunk_delta_o")
+    assert an_op.bind(inputs(an_op, **{**SIZES, "T": 5})).forward_plan().notes == (
+        "out: fused_recurrent_delta in place of cumsum, kkt, solve, wy, scan, out",
+        "chunk_delta_o not used: fused_recurrent_delta goes token by token here; mode chunk runs other stages",
+    )
 
 
 def test_run_says_what_is_fused(capsys, tmp_path):

@@ -6,9 +6,10 @@ ask for, every figure in one race on the same tensors.
     make bench-peers            # or: python examples/bench_peers.py [--out DIR] [what bench takes, --no-gate say]
 
 It is `chunkwise bench --vs fla,flashqla`, once for each line of RUNS: each first verifies, each writes into the same
-folder and goes on where it stopped. Peers that are missing, or of another version than was measured, are said first,
-with the command that installs them; without them there are still our own figures. The table at the end has all.
-First calls take time: fla compiles and tunes for 30 to 90 s a shape, FlashQLA for 100 s.
+folder and goes on where it stopped. With gradients this op in three segments is in the race too, for its memory. Peers
+that are missing, or of another version than was measured, are said first, with the command that installs them; without
+them there are still our own figures. The table at the end has all. First calls take time: fla compiles and tunes for 30
+to 90 s a shape, FlashQLA for 100 s.
 """
 
 import argparse
@@ -37,6 +38,7 @@ RUNS = (
     (["simple_gla", "gla", "kda"], ["--workload", A], FORWARD),
 )
 """(pipelines, sizes, pass)."""
+SEGMENTS = "segments"
 PEERS = {
     "fla": ("fla-core", "0.6.0", "fla-core==0.6.0 einops"),
     "flashqla": ("flash-qla", "0.1.3", "flash-qla==0.1.3 tilelang==0.1.12 apache-tvm-ffi==0.1.11 torch-c-dlpack-ext "
@@ -66,7 +68,8 @@ def peer_lines() -> Iterator[str]:
 
 def commands(out: str, more: list[str]) -> Iterator[list[str]]:
     for pipelines, sizes, way in RUNS:
-        yield ["bench", *pipelines, *sizes, "--dtype", "bf16", "--vs", ",".join(PEERS), "--out", out, *way, *more]
+        vs = ",".join([*PEERS, SEGMENTS] if way == TRAINED else PEERS)
+        yield ["bench", *pipelines, *sizes, "--dtype", "bf16", "--vs", vs, "--out", out, *way, *more]
 
 
 def run(command: list[str]) -> int:
@@ -76,22 +79,22 @@ def run(command: list[str]) -> int:
 
 
 def summary(records: Iterable[Record]) -> list[str]:
-    """A line for each pipeline, workload and pass: ms of ours and of each peer, and how many times as fast ours is. Of
-    several records of one thing the last counts."""
-    rows: dict[tuple, dict[str, str | float]] = {}
+    """A line for each pipeline, workload and pass: ms of ours and of each peer, in brackets MB above the inputs, and
+    how many times as fast ours is. Of several records of one thing the last counts."""
+    rows: dict[tuple, dict[str, Record]] = {}
     for each in records:
         if each.what.stage == END_TO_END and each.clock.scope == EAGER:
             way = "with gradients" if each.workload.backward else "forward"
             row = rows.setdefault((each.what.pipeline, label(each.workload), way), {})
-            row[each.what.implementation.split()[0]] = each.timing.median_ms if each.timing else "-"
-    names = ("chunkwise", *PEERS)
-    head = f"{'':<14}{'':<24}{'':<16}" + "".join(f"{name + ' ms':>14}" for name in names)
-    head += "".join(f"{'x of ' + name:>14}" for name in PEERS)
+            row[each.what.implementation.split()[0]] = each
+    names = ("chunkwise", SEGMENTS, *PEERS)
+    head = f"{'':<12}{'':<22}{'':<15}" + "".join(f"{name + ' ms (MB)':>19}" for name in names)
+    head += "".join(f"{'x of ' + name:>15}" for name in PEERS)
     lines = []
     for (pipeline, workload, way), row in rows.items():
-        figures = "".join(f"{cell(row.get(name)):>14}" for name in names)
-        ratios = "".join(f"{ratio(row.get('chunkwise'), row.get(name)):>14}" for name in PEERS)
-        lines.append(f"{pipeline:<14}{workload:<24}{way:<16}{figures}{ratios}")
+        figures = "".join(f"{cell(row.get(name)):>19}" for name in names)
+        ratios = "".join(f"{ratio(row.get('chunkwise'), row.get(name)):>15}" for name in PEERS)
+        lines.append(f"{pipeline:<12}{workload:<22}{way:<15}{figures}{ratios}")
     return [head, *lines]
 
 
@@ -99,12 +102,17 @@ def label(workload: Workload) -> str:
     return workload.name or "_".join(f"{axis}{size}" for axis, size in workload.axes.items() if axis in ("B", "T", "H"))
 
 
-def cell(ms) -> str:
-    return f"{ms:.4f}" if isinstance(ms, float) else "-"
+def cell(record: Record | None) -> str:
+    if record is None or record.timing is None:
+        return "-"
+    peak = "" if record.peak_mem_mb is None else f" ({record.peak_mem_mb:.0f})"
+    return f"{record.timing.median_ms:.4f}{peak}"
 
 
-def ratio(ours, theirs) -> str:
-    return f"{theirs / ours:.2f}" if isinstance(ours, float) and isinstance(theirs, float) and ours else "-"
+def ratio(ours: Record | None, theirs: Record | None) -> str:
+    if ours is None or theirs is None or ours.timing is None or theirs.timing is None:
+        return "-"
+    return f"{theirs.timing.median_ms / ours.timing.median_ms:.2f}"
 
 
 @told

@@ -28,7 +28,8 @@ def bench_peers():
 def test_bench_takes_its_commands(bench_peers):
     """At workloads that there are, with everything passed on."""
     found = [make_parser().parse_args(each) for each in bench_peers.commands("there", ["--no-gate"])]
-    assert all(each.no_gate and each.out == "there" and each.vs == "fla,flashqla" for each in found)
+    assert all(each.no_gate and each.out == "there" for each in found)
+    assert all(each.vs == "fla,flashqla" + (",segments" if each.backward else "") for each in found)
     asked = [(name, size, each.backward) for each in found for name in each.pipelines
              for size in (each.workload or "").split(",")]  # fmt: skip
     assert all(size in WORKLOADS or not size for _, size, _ in asked) and len(asked) == 11
@@ -62,17 +63,18 @@ def test_without_a_gpu_that_is_all_that_is_said(bench_peers, monkeypatch, capsys
     )  # fmt: skip
 
 
-def record(implementation, ms, backward=False, name="B1_T8192_H96_D128", **axes):
+def record(implementation, ms, backward=False, name="B1_T8192_H96_D128", mb=None, **axes):
     timing = None if ms is None else Timing(ms, ms, ms, 50, 0.1)
     what, workload = What("gated_delta", END_TO_END, "", "", implementation), Workload(name, axes, "bf16", "chunk",
                                                                                       None, backward)  # fmt: skip
-    return replace(BARE, what=what, workload=workload, timing=timing, why="" if timing else "it failed")
+    return replace(BARE, what=what, workload=workload, timing=timing, why="" if timing else "it failed", peak_mem_mb=mb)
 
 
 def test_the_table_at_the_end(bench_peers, monkeypatch, tmp_path, capsys):
     records = [
         record("chunkwise triton", 0.8), record("chunkwise triton", 0.5), record("fla 0.6.0", 1.0),
-        record("flashqla 0.1.3", None), record("chunkwise triton", 2.0, backward=True),
+        record("flashqla 0.1.3", None), record("chunkwise triton", 2.0, backward=True, mb=2136.4),
+        record("segments of 43 chunks", 2.5, backward=True, mb=1348.0),
         record("flashqla 0.1.3", 1.0, backward=True),
         record("chunkwise triton", 0.125, name=None, B=1, T=32768, NT=512, H=4, HV=4, K=128),
     ]  # fmt: skip
@@ -82,7 +84,9 @@ def test_the_table_at_the_end(bench_peers, monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(bench_peers, "run", lambda command: next(exits))
     assert bench_peers.main(["--out", str(tmp_path)]) == 1
     *_, head, forward, both, long = capsys.readouterr().out.splitlines()
-    assert head.split() == "chunkwise ms fla ms flashqla ms x of fla x of flashqla".split()
-    assert forward.split() == "gated_delta B1_T8192_H96_D128 forward 0.5000 1.0000 - 2.00 -".split()
-    assert both.split() == "gated_delta B1_T8192_H96_D128 with gradients 2.0000 - 1.0000 - 0.50".split()
-    assert long.split() == "gated_delta B1_T32768_H4 forward 0.1250 - - - -".split()
+    names = "chunkwise ms (MB) segments ms (MB) fla ms (MB) flashqla ms (MB) x of fla x of flashqla"
+    assert head.split() == names.split() and max(map(len, (head, both))) <= 160
+    assert forward.split() == "gated_delta B1_T8192_H96_D128 forward 0.5000 - 1.0000 - 2.00 -".split()
+    times = "2.0000 (2136) 2.5000 (1348) - 1.0000 - 0.50"
+    assert both.split() == f"gated_delta B1_T8192_H96_D128 with gradients {times}".split()
+    assert long.split() == "gated_delta B1_T32768_H4 forward 0.1250 - - - - -".split()

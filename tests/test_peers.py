@@ -1,5 +1,6 @@
 """Peers: each maps a pipeline's inputs on the function that it names, by our own functions with fla's signatures."""
 
+import re
 from importlib import import_module
 
 import pytest
@@ -115,6 +116,23 @@ def test_eager_is_the_op_without_us():
     found = run_once(peers.find_peer("eager", case).forward, given)
     for each, x in run_once(ours(case), given).items():
         torch.testing.assert_close(found[each], x, rtol=1e-3, atol=1e-4)
+
+
+def test_segments_are_the_op_a_third_at_a_time():
+    case = case_of("gated_delta", backward=True)
+    given, found = input_set(case), peers.find_peer("segments", case)
+    assert found.implementation == f"segments of {-(-case.sizes['NT'] // 3)} chunks"
+    for each, x in run_once(ours(case), given).items():
+        torch.testing.assert_close(run_once(found.forward, given)[each], x, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name, backward, why", [
+    ("gated_delta", False, "segments are for the memory of a backward pass: --backward"),
+    ("flash", True, "flash has no chunks to keep states of"),
+])  # fmt: skip
+def test_what_has_no_segments(name, backward, why):
+    with pytest.raises(peers.Inapplicable, match=re.escape(why)):
+        peers.find_peer("segments", case_of(name, backward=backward))
 
 
 def test_a_compiled_peer_is_compiled_for_every_shape():

@@ -13,17 +13,20 @@ from numbers import Integral
 import torch
 
 from ..calling.autograd import trained
+from ..calling.call import Call
 from ..calling.function import Op, refuse_positional
 from ..calling.read_arguments import wanted_outputs
 from ..calling.transforms import refuse_transforms
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Value
-from ..planning.sequences import host_lengths, lengths_of
+from ..planning.least_recent import LeastRecent
+from ..planning.sequences import host_lengths
 from .cut import Cut, packed_cuts, plain_cut
 from .gather_graph import gathering
 from .segment_states import States
-from .segmented_call import InSegments, Layout, Segment, SegmentedCall
+from .segmented_call import Layout, SegmentedCall
+from .segmented_training import SegmentedTraining, apply
 from .split_graph import cut_errors
 
 Tensors = Mapping[str, torch.Tensor | None]
@@ -37,6 +40,7 @@ class SegmentedOp:
         check_segments(self.op, chunks)
         self.rows = min(int(chunks) * op.spec.axes["C"].value, sys.maxsize)
         self.layout = layout_of(self.op)
+        self.calls = LeastRecent(32)  # by the whole call's id, which each holds: it is no other's meanwhile
 
     def __repr__(self) -> str:
         return f"<{self.op!r} in segments of {self.rows} rows>"
@@ -56,18 +60,18 @@ class SegmentedOp:
 
     def eager(self, given: Mapping, cu_seqlens, seqlens, wanted: frozenset[str]) -> Tensors:
         refuse_transforms(self.op.spec.name, given.values())
-        whole = self.op.bind(given, cu_seqlens, seqlens, wanted)
-        if cu_seqlens is not None and seqlens is None:
-            seqlens = lengths_of(cu_seqlens)
+        whole = self.op.bind(given, cu_seqlens, seqlens, [name for name in self.op.spec.outputs if name in wanted])
+        call = self.calls.get(id(whole.detached()), lambda: self.segmented(whole, given))
+        if not (names := trained(whole.tensors)):
+            return call.forward(whole.tensors)
+        training = call.trainings.get(names, lambda: SegmentedTraining(call, names, whole.tensors))
+        return dict(zip(whole.wanted, apply(training, whole.tensors, *whole.tensors.values())))
+
+    def segmented(self, whole: Call, given: Mapping) -> SegmentedCall:
         B, T = whole.sizes["B"], whole.sizes["T"]
-        starts = range(0, max(T, 1), self.rows)
-        cuts = self.cuts(B, T, seqlens)
-        segments = tuple([Segment(at, min(self.rows, T - at), cut) for at, cut in zip(starts, cuts, strict=True)])
+        cuts = [*self.cuts(B, T, whole.packing.lengths if whole.packing else None)]
         numbers = {name: x for name, x in given.items() if name in self.op.spec.params}
-        call = SegmentedCall(whole, numbers, segments, self.layout)
-        if trained(whole.tensors):
-            return dict(zip(whole.wanted, InSegments.apply(call, *whole.tensors.values())))
-        return call.forward()[0]
+        return SegmentedCall(whole, numbers, cuts, min(self.rows, max(T, 1)), self.layout)
 
     def traced(self, given: Mapping, cu_seqlens, seqlens, wanted: frozenset[str]) -> Tensors:
         """The same out of whole calls, as torch.compile sees them."""

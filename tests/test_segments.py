@@ -1,15 +1,21 @@
 """An op on a segment of the rows at a time: outputs, states and gradients are those of one call."""
 
+import copy
+import gc
+import pickle
 import time
+import weakref
 
 import pytest
 import torch
+from support.stand_in_driver import stand_in_driver
 
 from chunkwise.runner import ChunkwiseError, load
 from chunkwise.runner.calling.function import Op
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.loading.pipelines import find_pipeline
 from chunkwise.runner.parallel.cut import packed_cut, packed_cuts
+from chunkwise.runner.parallel.segment_states import States
 from chunkwise.runner.parallel.split_graph import cut_errors
 from chunkwise.runner.verification.generate import make_cotangents, make_inputs
 from chunkwise.runner.workloads import other_axes
@@ -255,3 +261,74 @@ def test_a_state_that_no_gradient_reaches():
     for each in (op, op.in_segments(chunks=2)):
         out = each(**inputs | {"q": inputs["q"].clone().requires_grad_()})
         assert out.o.requires_grad and not out.final_state.requires_grad
+
+
+def test_one_call_after_another():
+    """What calls of a signature share depends on no tensor, and other signatures share nothing with them."""
+    op, inputs, cotangents = case("gated_delta", None, 75)
+    _, packed, of_packed = case("gated_delta", (37, 0, 51, 40), 128)
+    segmented, other = op.in_segments(chunks=2), {name: x.flip(1) for name, x in inputs.items()}
+    bare = {name: x for name, x in inputs.items() if name != "initial_state"}
+    for given in (inputs, other, {**inputs, "scale": 0.5}, bare, {**other, "scale": 0.25}, inputs):
+        leaves, given = {n: x for n, x in given.items() if n != "scale"}, {"scale": given.get("scale")}
+        one, two = (lambda each=each, **x: each(**x, **given) for each in (op, segmented))  # noqa: B023
+        same(passes(one, leaves, cotangents, None), passes(two, leaves, cotangents, None))
+        assert torch.allclose(op(**leaves, **given).o, segmented(**leaves, **given).o, rtol=0, atol=1e-12)
+    for lengths in ((37, 0, 51, 40), (60, 8, 0, 60), (37, 0, 51, 40)):
+        same(passes(op, packed, of_packed, lengths), passes(segmented, packed, of_packed, lengths))
+
+
+def test_a_second_call_is_checked_once_and_keeps_no_tensor(monkeypatch):
+    op, inputs, _ = case("gated_delta", None, 70)
+    segmented, calls, bind = op.in_segments(chunks=2), [], Op.bind
+    monkeypatch.setattr(Op, "bind", lambda self, *args: calls.append(args) or bind(self, *args))
+    for bound in (4, 5, 6):
+        leaves = {name: x.clone().requires_grad_() for name, x in inputs.items()}
+        segmented(**leaves).o.sum().backward()
+        assert len(calls) == bound
+    held = [weakref.ref(x) for x in leaves.values()]
+    calls.clear()
+    del leaves
+    gc.collect()
+    assert not any(each() is not None for each in held)
+
+
+def test_kernels_read_and_write_rows_where_they_lie():
+    """Of each segment in its turn: the inputs, the outputs and the gradients of the whole call."""
+    with stand_in_driver() as driver:
+        op = load("gated_delta", backend="triton").in_segments(chunks=1)
+        shapes = dict(q=(1, 192, 2, 64), k=(1, 192, 2, 64), v=(1, 192, 2, 64), beta=(1, 192, 2))
+        given = {name: torch.zeros(shape, dtype=torch.bfloat16).requires_grad_() for name, shape in shapes.items()}
+        given["g"] = torch.zeros(1, 192, 2, requires_grad=True)
+        for _ in range(2):
+            driver.launches.clear()
+            o = op(**given, outputs=["o"]).o
+            forward = len(driver.launches)
+            grads = torch.autograd.grad(o, list(given.values()), torch.ones_like(o))
+        first, last = driver.launches[:forward], driver.launches[forward:]
+        for whole, launches in ((given["q"], first), (o, first), (given["q"], last[::-1]), (grads[0], last[::-1])):
+            rows = [x.data_ptr() for x in whole.split(64, 1)]
+            read = [x for *_, arguments in launches for x in arguments if x in rows]
+            assert list(dict.fromkeys(read)) == rows
+
+
+def test_without_gradients_no_state_but_the_last_two_is_held(monkeypatch):
+    op, inputs, _ = case("gated_delta", None, 160)
+    states, held, leave = [], [], States.leave
+
+    def spy(self, cut, found):
+        held.append(sum(each() is not None for each in states))
+        states.append(weakref.ref(found))
+        leave(self, cut, found)
+
+    monkeypatch.setattr(States, "leave", spy)
+    op.in_segments(chunks=1)(**inputs)
+    assert len(held) == 10 and max(held) <= 1
+
+
+def test_copies_of_it():
+    op, inputs, _ = case("simple_gla", None, 40)
+    segmented = op.in_segments(chunks=1)
+    one = segmented(**inputs)
+    for other in (copy.deepcopy(segmented), pickle.loads(pickle.dumps(segmented))):
+        assert repr(other) == repr(segmented) and torch.equal(other(**inputs).o, one.o)

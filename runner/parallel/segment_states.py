@@ -12,7 +12,7 @@ class States:
     """Row by row, first segment to last. given: those that the sequences begin with, or None."""
 
     def __init__(self, given: torch.Tensor | None):
-        self.given, self.last, self.none = given, {}, None
+        self.given, self.last, self.like = given, {}, None
 
     def entering(self, cut: Cut) -> torch.Tensor | None:
         if self.given is None and all(cut.begins):
@@ -27,11 +27,11 @@ class States:
         return zero(like) if self.given is None or n < 0 else (self.given, n)
 
     def leave(self, cut: Cut, found: torch.Tensor) -> None:
-        self.none = found[:0]
+        self.like = found
         self.last.update({n: (found, at) for at, n in enumerate(cut.of) if n >= 0})
 
     def final(self) -> torch.Tensor:
-        return together([self.last[n] for n in sorted(self.last)], self.none)
+        return together([self.last[n] for n in sorted(self.last)], self.like)
 
 
 class StateGradients:

@@ -40,7 +40,7 @@ class SegmentedOp:
         check_segments(self.op, chunks)
         self.rows = min(int(chunks) * op.spec.axes["C"].value, sys.maxsize)
         self.layout = layout_of(self.op)
-        self.calls = LeastRecent(32)  # by the whole call's id, which each holds: it is no other's meanwhile
+        self.calls = LeastRecent(32)  # by the id of what calls of one signature share, which each holds: no other's
 
     def __repr__(self) -> str:
         return f"<{self.op!r} in segments of {self.rows} rows>"
@@ -61,7 +61,7 @@ class SegmentedOp:
     def eager(self, given: Mapping, cu_seqlens, seqlens, wanted: frozenset[str]) -> Tensors:
         refuse_transforms(self.op.spec.name, given.values())
         whole = self.op.bind(given, cu_seqlens, seqlens, [name for name in self.op.spec.outputs if name in wanted])
-        call = self.calls.get(id(whole.detached()), lambda: self.segmented(whole, given))
+        call = self.calls.get(id(whole.found), lambda: self.segmented(whole, given))
         if not (names := trained(whole.tensors)):
             return call.forward(whole.tensors)
         training = call.trainings.get(names, lambda: SegmentedTraining(call, names, whole.tensors))

@@ -326,6 +326,23 @@ def test_without_gradients_no_state_but_the_last_two_is_held(monkeypatch):
     assert len(held) == 10 and max(held) <= 1
 
 
+class Tagged(torch.Tensor):
+    pass
+
+
+def test_inputs_that_lie_otherwise():
+    """Strided, expanded, from an odd address on, with a sign put off, of a subclass: as in one call."""
+    op, inputs, _ = case("gated_delta", None, 75)
+    inputs["q"] = inputs["q"].transpose(1, 2).contiguous().transpose(1, 2)
+    inputs["k"] = inputs["k"][:, :1].expand_as(inputs["k"])
+    inputs["v"] = torch.cat([inputs["v"].new_zeros(1), inputs["v"].flatten()])[1:].view(inputs["v"].shape)
+    inputs["g"] = torch._neg_view(-inputs["g"])
+    inputs["beta"] = inputs["beta"].as_subclass(Tagged)
+    one, two = op(**inputs), op.in_segments(chunks=2)(**inputs)
+    assert inputs["g"].is_neg() and torch.allclose(one.o, two.o, rtol=0, atol=1e-12)
+    assert torch.allclose(one.final_state, two.final_state, rtol=0, atol=1e-12)
+
+
 def test_copies_of_it():
     op, inputs, _ = case("simple_gla", None, 40)
     segmented = op.in_segments(chunks=1)

@@ -13,6 +13,7 @@ from ..calling.call import Call, Tensors
 from ..planning.least_recent import LeastRecent
 from ..planning.plan import Buffer, buffer_of
 from .cut import Cut
+from .rows import Rows, rows_in, rows_of
 from .segment_states import States
 
 Run = Callable[[int, Tensors, Tensors], Tensors]
@@ -32,26 +33,32 @@ class Layout:
 
 @dataclass(frozen=True)
 class Segment:
-    """call: the op on its rows, without tensors."""
+    """inputs, outputs: its rows, of what has rows. call: the op on them, without tensors."""
 
     cut: Cut
+    inputs: Mapping[str, Rows]
+    outputs: Mapping[str, Rows]
     call: Call
 
 
 class SegmentedCall:
-    """whole: the call, without tensors. rows: of each segment but the last. segments: first to last. inputs, outputs:
-    buffers for the rows of all segments, of what has rows. trainings: what autograd asked for."""
+    """whole: the call, without tensors. inputs, outputs: buffers for the rows of all segments, of what has rows.
+    segments: first to last. trainings: what autograd asked for."""
 
     def __init__(self, whole: Call, numbers: Mapping[str, float], cuts: Sequence[Cut], rows: int, layout: Layout):
-        """whole: with its tensors. numbers: those that it was given."""
-        self.whole, self.rows, self.layout, self.cuts = whole.detached(), rows, layout, tuple(cuts)
-        given = self.cut_up(whole.tensors, layout.inputs)
-        self.segments = tuple([Segment(cut, self.bound(cut, x, whole, numbers)) for cut, x in zip(cuts, given)])
+        """whole: with its tensors. numbers: those that it was given. rows: of each segment but the last."""
+        self.whole, self.layout, self.trainings = whole.detached(), layout, LeastRecent(8)
         values, wanted = whole.graph.values, whole.wanted.items()
         inputs = {name: values[name] for name, x in whole.tensors.items() if x is not None}
         self.inputs = self.buffers(inputs, layout.inputs)
         self.outputs = self.buffers({name: values[value] for name, value in wanted}, layout.outputs)
-        self.trainings = LeastRecent(8)
+        self.segments = tuple([self.segment(cut, at * rows, rows, whole, numbers) for at, cut in enumerate(cuts)])
+
+    def segment(self, cut: Cut, first: int, rows: int, whole: Call, numbers: Mapping[str, float]) -> Segment:
+        inputs = rows_of(self.inputs, self.layout.inputs, first, rows)
+        outputs = rows_of(self.outputs, self.layout.outputs, first, rows)
+        call = self.bound(cut, rows_in(whole.tensors, inputs), whole, numbers)
+        return Segment(cut, inputs, outputs, call)
 
     def bound(self, cut: Cut, given: Tensors, whole: Call, numbers: Mapping[str, float]) -> Call:
         """The op on a segment's rows, checked, with a state that has no memory in place of the one to come."""
@@ -75,23 +82,14 @@ class SegmentedCall:
         device = self.whole.device
         return {name: torch.empty(each.shape, dtype=each.dtype, device=device) for name, each in buffers.items()}
 
-    def cut_up(self, tensors: Tensors, axes: Mapping[str, int | None]) -> list[Tensors]:
-        """For each segment its rows of the tensors, and what has no rows as it is. Only kernels read and write them, so
-        that autograd need not know them for views, which takes it half of the time."""
-        found = [dict(tensors) for _ in self.cuts]
-        for name, x in tensors.items():
-            if x is not None and axes[name] is not None:
-                for each, rows in zip(found, torch.unsafe_split(x, self.rows, axes[name]), strict=True):
-                    each[name] = rows
-        return found
-
     def forward(self, tensors: Tensors, run: Run | None = None) -> Tensors:
         """Results by output. tensors: those of the whole call. run: in place of each segment's own forward pass."""
         initial, final, run = self.layout.initial, self.layout.final, run or self.run
         results, states = self.all_rows(self.outputs), States(tensors[initial])
-        each = zip(self.segments, self.cut_up(tensors, self.layout.inputs), self.cut_up(results, self.layout.outputs))
-        for at, (segment, given, places) in enumerate(each):
-            found = run(at, {**given, initial: states.entering(segment.cut)}, places)
+        for at, segment in enumerate(self.segments):
+            given, places = rows_in(tensors, segment.inputs), rows_in(results, segment.outputs)
+            given[initial] = states.entering(segment.cut)
+            found = run(at, given, places)
             fill(places, found)
             if final in segment.call.wanted:
                 states.leave(segment.cut, found[final])

@@ -11,7 +11,7 @@ from ..calling.autograd import refuse_create_graph
 from ..calling.call import Tensors
 from ..calling.training import Training
 from ..calling.transforms import refuse_batched
-from .cut import Cut
+from .rows import rows_in
 from .segment_states import StateGradients
 from .segmented_call import Segment, SegmentedCall, fill
 
@@ -21,7 +21,7 @@ class Part:
     """Both passes of a segment. needed: of its inputs in order, whether their gradients are. shared, own: the names of
     what is kept for the backward pass: inputs that are rows of the whole call's, and what is nobody else's."""
 
-    cut: Cut
+    segment: Segment
     training: Training
     needed: tuple[bool, ...]
     shared: tuple[str, ...]
@@ -43,7 +43,8 @@ class SegmentedTraining:
     def __init__(self, call: SegmentedCall, names: tuple[str, ...], tensors: Tensors):
         """names: of the inputs whose gradients are wanted. tensors: as any call brings them."""
         self.call, parts = call, []
-        for segment, given in zip(call.segments, call.cut_up(tensors, call.layout.inputs)):
+        for segment in call.segments:
+            given = rows_in(tensors, segment.inputs)
             carried = not all(segment.cut.begins) and any([part.reaches(call.layout.final) for part in parts])
             parts.append(part_of(segment, names, given, carried, call.layout.initial))
         self.parts = tuple(parts)
@@ -65,15 +66,17 @@ class SegmentedTraining:
     def backward(self, read: Tensors, own: list[torch.Tensor], incoming: Tensors, names: list[str]) -> Tensors:
         """Gradients of the inputs called names. read: inputs of the whole call that are read again. own: as forward
         gave it. incoming: cotangents by output, the absent ones left out."""
-        inputs, outputs, initial, final = vars(self.call.layout).values()
+        initial, final = self.call.layout.initial, self.call.layout.final
         states, rest, sums, seen = StateGradients(incoming.get(final)), iter(own), {}, set()
         rows = self.call.all_rows({name: each for name, each in self.call.inputs.items() if name in names})
-        mine = [{name: next(rest) for name in part.own} for part in self.parts]
-        cut = [self.call.cut_up(read, inputs), self.call.cut_up(incoming, outputs), self.call.cut_up(rows, inputs)]
-        for part, kept, shared, given, places in reversed([*zip(self.parts, mine, *cut)]):
-            kept = kept | {name: shared[name] for name in part.shared}
-            found = part.gradients(kept, {**given, final: states.leaving(part.cut)}, places)
-            states.enter(part.cut, found.get(initial))
+        own = [{name: next(rest) for name in part.own} for part in self.parts]
+        for part, kept in zip(reversed(self.parts), reversed(own)):
+            cut, inputs, outputs = part.segment.cut, part.segment.inputs, part.segment.outputs
+            shared, given, places = rows_in(read, inputs), rows_in(incoming, outputs), rows_in(rows, inputs)
+            kept |= {name: shared[name] for name in part.shared}
+            given[final] = states.leaving(cut)
+            found = part.gradients(kept, given, places)
+            states.enter(cut, found.get(initial))
             fill(places, found)
             seen.update([name for name, x in found.items() if x is not None])
             for name in names:
@@ -90,7 +93,7 @@ def part_of(segment: Segment, names: tuple[str, ...], given: Tensors, carried: b
     training, needed = segment.call.training(wanted, given), tuple([name in wanted for name in given])
     shared = tuple([name for name in training.inputs if name != initial])
     own = tuple([name for name in training.kept if name not in shared])
-    return Part(segment.cut, training, needed, shared, own)
+    return Part(segment, training, needed, shared, own)
 
 
 class InSegments(torch.autograd.Function):

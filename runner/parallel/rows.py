@@ -1,0 +1,50 @@
+"""Rows of tensors as a segment's kernels read and write them: nothing is differentiated here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from ..calling.call import Tensors
+from ..calling.signature import PLAIN
+from ..planning.plan import Buffer
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Of a tensor, along an axis. shape: of the tensor that they are."""
+
+    axis: int
+    first: int
+    shape: tuple[int, ...]
+
+    def of(self, x: torch.Tensor) -> torch.Tensor:
+        if view is None or type(x) not in PLAIN:
+            return x.narrow(self.axis, self.first, self.shape[self.axis])
+        strides = x.stride()
+        return view(x, self.shape, strides, self.first * strides[self.axis])
+
+
+view = getattr(torch._C._dynamo.guards, "_reinterpret_tensor", None)
+"""What PyTorch's compiler has its own code view memory by: half the time of narrow, which tells autograd. None where
+this PyTorch has it elsewhere."""
+
+
+def rows_in(tensors: Tensors, rows: Mapping[str, Rows]) -> Tensors:
+    """The rows of those tensors that have some, the others as they are."""
+    found = dict(tensors)
+    for name, each in rows.items():
+        x = tensors.get(name)
+        if x is not None:
+            found[name] = each.of(x)
+    return found
+
+
+def rows_of(buffers: Mapping[str, Buffer], axes: Mapping[str, int | None], first: int, count: int) -> dict[str, Rows]:
+    """count rows from first on, or those that there are."""
+    found = {}
+    for name, buffer in buffers.items():
+        axis, shape = axes[name], list(buffer.shape)
+        shape[axis] = min(count, shape[axis] - first)
+        found[name] = Rows(axis, first, tuple(shape))
+    return found

@@ -15,7 +15,7 @@ from chunkwise.runner.calling.function import Op
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.loading.pipelines import find_pipeline
 from chunkwise.runner.parallel.cut import packed_cut, packed_cuts
-from chunkwise.runner.parallel.segment_states import States
+from chunkwise.runner.parallel.segment_states import BatchStates
 from chunkwise.runner.parallel.split_graph import cut_errors
 from chunkwise.runner.verification.generate import make_cotangents, make_inputs
 from chunkwise.runner.workloads import other_axes
@@ -314,14 +314,14 @@ def test_kernels_read_and_write_rows_where_they_lie():
 
 def test_without_gradients_no_state_but_the_last_two_is_held(monkeypatch):
     op, inputs, _ = case("gated_delta", None, 160)
-    states, held, leave = [], [], States.leave
+    states, held, leave = [], [], BatchStates.leave
 
     def spy(self, cut, found):
         held.append(sum(each() is not None for each in states))
         states.append(weakref.ref(found))
         leave(self, cut, found)
 
-    monkeypatch.setattr(States, "leave", spy)
+    monkeypatch.setattr(BatchStates, "leave", spy)
     op.in_segments(chunks=1)(**inputs)
     assert len(held) == 10 and max(held) <= 1
 

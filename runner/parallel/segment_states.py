@@ -8,6 +8,38 @@ Row = tuple[torch.Tensor, int]
 """One row of a tensor: the tensor, and which."""
 
 
+class BatchStates:
+    """First segment to last, of a plain batch: all of its sequences lie in every segment. given: as States has it."""
+
+    def __init__(self, given: torch.Tensor | None):
+        self.all = given
+
+    def entering(self, cut: Cut) -> torch.Tensor | None:
+        return self.all
+
+    def leave(self, cut: Cut, found: torch.Tensor) -> None:
+        self.all = found
+
+    def final(self) -> torch.Tensor:
+        return self.all
+
+
+class BatchStateGradients:
+    """Last segment to first, of a plain batch. last: as StateGradients has it."""
+
+    def __init__(self, last: torch.Tensor | None):
+        self.all = last
+
+    def leaving(self, cut: Cut) -> torch.Tensor | None:
+        return self.all
+
+    def enter(self, cut: Cut, found: torch.Tensor | None) -> None:
+        self.all = found
+
+    def initial(self, count: int) -> torch.Tensor | None:
+        return self.all
+
+
 class States:
     """Row by row, first segment to last. given: those that the sequences begin with, or None."""
 

@@ -14,7 +14,7 @@ from ..planning.least_recent import LeastRecent
 from ..planning.plan import Buffer, buffer_of
 from .cut import Cut
 from .rows import Rows, rows_in, rows_of
-from .segment_states import States
+from .segment_states import BatchStates, States
 
 Run = Callable[[int, Tensors, Tensors], Tensors]
 """(which segment, its inputs, places for its outputs) -> its results by name."""
@@ -85,7 +85,8 @@ class SegmentedCall:
     def forward(self, tensors: Tensors, run: Run | None = None) -> Tensors:
         """Results by output. tensors: those of the whole call. run: in place of each segment's own forward pass."""
         initial, final, run = self.layout.initial, self.layout.final, run or self.run
-        results, states = self.all_rows(self.outputs), States(tensors[initial])
+        states = (States if self.whole.packing else BatchStates)(tensors[initial])
+        results = self.all_rows(self.outputs)
         for at, segment in enumerate(self.segments):
             given, places = rows_in(tensors, segment.inputs), rows_in(results, segment.outputs)
             given[initial] = states.entering(segment.cut)

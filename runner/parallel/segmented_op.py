@@ -50,17 +50,14 @@ class SegmentedOp:
         sequence is cut where a segment ends; cu_seqlens without seqlens is read back, once."""
         if positional:
             refuse_positional(self.op.spec)
-        wanted = wanted_outputs(self.op.spec, outputs)
         seqlens = None if seqlens is None else host_lengths(seqlens)
-        if torch.compiler.is_compiling():
-            results = self.traced(given, cu_seqlens, seqlens, wanted)
-        else:
-            results = self.eager(given, cu_seqlens, seqlens, wanted)
+        run = self.traced if torch.compiler.is_compiling() else self.eager
+        results = run(given, cu_seqlens, seqlens, outputs)
         return self.op.result._make([results.get(name) for name in self.op.spec.outputs])
 
-    def eager(self, given: Mapping, cu_seqlens, seqlens, wanted: frozenset[str]) -> Tensors:
+    def eager(self, given: Mapping, cu_seqlens, seqlens, outputs) -> Tensors:
         refuse_transforms(self.op.spec.name, given.values())
-        whole = self.op.bind(given, cu_seqlens, seqlens, [name for name in self.op.spec.outputs if name in wanted])
+        whole = self.op.bind(given, cu_seqlens, seqlens, outputs)
         call = self.calls.get(id(whole.found), lambda: self.segmented(whole, given))
         if not (names := trained(whole.tensors)):
             return call.forward(whole.tensors)
@@ -73,8 +70,9 @@ class SegmentedOp:
         numbers = {name: x for name, x in given.items() if name in self.op.spec.params}
         return SegmentedCall(whole, numbers, cuts, min(self.rows, max(T, 1)), self.layout)
 
-    def traced(self, given: Mapping, cu_seqlens, seqlens, wanted: frozenset[str]) -> Tensors:
+    def traced(self, given: Mapping, cu_seqlens, seqlens, outputs) -> Tensors:
         """The same out of whole calls, as torch.compile sees them."""
+        wanted = wanted_outputs(self.op.spec, outputs)
         self.check_compiled(given, cu_seqlens, seqlens)
         states = States(given.get(self.layout.initial))
         cuts = self.cuts(self.size(given, "B"), self.size(given, "T"), seqlens)

@@ -12,7 +12,7 @@ from ..calling.call import Tensors
 from ..calling.training import Training
 from ..calling.transforms import refuse_batched
 from .rows import rows_in
-from .segment_states import StateGradients
+from .segment_states import BatchStateGradients, StateGradients
 from .segmented_call import Segment, SegmentedCall, fill
 
 
@@ -67,7 +67,8 @@ class SegmentedTraining:
         """Gradients of the inputs called names. read: inputs of the whole call that are read again. own: as forward
         gave it. incoming: cotangents by output, the absent ones left out."""
         initial, final = self.call.layout.initial, self.call.layout.final
-        states, rest, sums, seen = StateGradients(incoming.get(final)), iter(own), {}, set()
+        states = (StateGradients if self.call.whole.packing else BatchStateGradients)(incoming.get(final))
+        rest, sums, seen = iter(own), {}, set()
         rows = self.call.all_rows({name: each for name, each in self.call.inputs.items() if name in names})
         own = [{name: next(rest) for name in part.own} for part in self.parts]
         for part, kept in zip(reversed(self.parts), reversed(own)):

@@ -2,12 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
 from ..calling.call import Tensors
 from ..calling.signature import PLAIN
-from ..planning.plan import Buffer
+
+
+class Whole(NamedTuple):
+    """A tensor that holds the rows of all segments, as launching/program.py makes tensors."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
 
 
 @dataclass(frozen=True)
@@ -40,11 +48,11 @@ def rows_in(tensors: Tensors, rows: Mapping[str, Rows]) -> Tensors:
     return found
 
 
-def rows_of(buffers: Mapping[str, Buffer], axes: Mapping[str, int | None], first: int, count: int) -> dict[str, Rows]:
+def rows_of(wholes: Mapping[str, Whole], axes: Mapping[str, int | None], first: int, count: int) -> dict[str, Rows]:
     """count rows from first on, or those that there are."""
     found = {}
-    for name, buffer in buffers.items():
-        axis, shape = axes[name], list(buffer.shape)
+    for name, whole in wholes.items():
+        axis, shape = axes[name], list(whole.shape)
         shape[axis] = min(count, shape[axis] - first)
         found[name] = Rows(axis, first, tuple(shape))
     return found

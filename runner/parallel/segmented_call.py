@@ -10,10 +10,13 @@ from dataclasses import dataclass
 import torch
 
 from ..calling.call import Call, Tensors
+from ..graphs.graph import Value
+from ..launching.program import maker
+from ..planning.execute import on_device
 from ..planning.least_recent import LeastRecent
-from ..planning.plan import Buffer, buffer_of
+from ..planning.plan import buffer_of
 from .cut import Cut
-from .rows import Rows, rows_in, rows_of
+from .rows import Rows, Whole, rows_in, rows_of
 from .segment_states import BatchStates, States
 
 Run = Callable[[int, Tensors, Tensors], Tensors]
@@ -42,16 +45,17 @@ class Segment:
 
 
 class SegmentedCall:
-    """whole: the call, without tensors. inputs, outputs: buffers for the rows of all segments, of what has rows.
-    segments: first to last. trainings: what autograd asked for."""
+    """whole: the call, without tensors. inputs, outputs: what has rows, with all of them. segments: first to last.
+    trainings: what autograd asked for."""
 
     def __init__(self, whole: Call, numbers: Mapping[str, float], cuts: Sequence[Cut], rows: int, layout: Layout):
         """whole: with its tensors. numbers: those that it was given. rows: of each segment but the last."""
         self.whole, self.layout, self.trainings = whole.detached(), layout, LeastRecent(8)
+        self.make = maker(whole.device)
         values, wanted = whole.graph.values, whole.wanted.items()
         inputs = {name: values[name] for name, x in whole.tensors.items() if x is not None}
-        self.inputs = self.buffers(inputs, layout.inputs)
-        self.outputs = self.buffers({name: values[value] for name, value in wanted}, layout.outputs)
+        self.inputs = self.wholes(inputs, layout.inputs)
+        self.outputs = self.wholes({name: values[value] for name, value in wanted}, layout.outputs)
         self.segments = tuple([self.segment(cut, at * rows, rows, whole, numbers) for at, cut in enumerate(cuts)])
 
     def segment(self, cut: Cut, first: int, rows: int, whole: Call, numbers: Mapping[str, float]) -> Segment:
@@ -72,21 +76,23 @@ class SegmentedCall:
             state = torch.empty((), dtype=buffer.dtype, device=whole.device).expand(buffer.shape)
         return whole.op.bind({**given, initial: state, **numbers}, None, cut.lengths, names).detached()
 
-    def buffers(self, values: Mapping, axes: Mapping[str, int | None]) -> dict[str, Buffer]:
+    def wholes(self, values: Mapping[str, Value], axes: Mapping[str, int | None]) -> dict[str, Whole]:
+        buffers = {name: buffer_of(value, self.whole.sizes, self.whole.io) for name, value in values.items()}
+        strides = {name: torch.empty(each.shape, device="meta").stride() for name, each in buffers.items()}
         return {
-            name: buffer_of(value, self.whole.sizes, self.whole.io)
-            for name, value in values.items() if axes[name] is not None
+            name: Whole(each.shape, strides[name], each.dtype)
+            for name, each in buffers.items() if axes[name] is not None
         }  # fmt: skip
 
-    def all_rows(self, buffers: Mapping[str, Buffer]) -> Tensors:
-        device = self.whole.device
-        return {name: torch.empty(each.shape, dtype=each.dtype, device=device) for name, each in buffers.items()}
+    def made(self, wholes: Mapping[str, Whole]) -> Tensors:
+        with on_device(self.whole.device):
+            return {name: self.make(*each) for name, each in wholes.items()}
 
     def forward(self, tensors: Tensors, run: Run | None = None) -> Tensors:
         """Results by output. tensors: those of the whole call. run: in place of each segment's own forward pass."""
         initial, final, run = self.layout.initial, self.layout.final, run or self.run
         states = (States if self.whole.packing else BatchStates)(tensors[initial])
-        results = self.all_rows(self.outputs)
+        results = self.made(self.outputs)
         for at, segment in enumerate(self.segments):
             given, places = rows_in(tensors, segment.inputs), rows_in(results, segment.outputs)
             given[initial] = states.entering(segment.cut)

@@ -69,7 +69,7 @@ class SegmentedTraining:
         initial, final = self.call.layout.initial, self.call.layout.final
         states = (StateGradients if self.call.whole.packing else BatchStateGradients)(incoming.get(final))
         rest, sums, seen = iter(own), {}, set()
-        rows = self.call.all_rows({name: each for name, each in self.call.inputs.items() if name in names})
+        rows = self.call.made({name: each for name, each in self.call.inputs.items() if name in names})
         own = [{name: next(rest) for name in part.own} for part in self.parts]
         for part, kept in zip(reversed(self.parts), reversed(own)):
             cut, inputs, outputs = part.segment.cut, part.segment.inputs, part.segment.outputs

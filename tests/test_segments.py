@@ -326,6 +326,28 @@ def test_without_gradients_no_state_but_the_last_two_is_held(monkeypatch):
     assert len(held) == 10 and max(held) <= 1
 
 
+def test_a_write_to_an_output_that_is_read_again_is_seen(tmp_path):
+    """The gradient of a norm reads what it norms."""
+    text = find_pipeline("simple_gla").read_text()
+    text = text[: text.index("definition:")] + text[text.index("stages:") :]
+    text = text.replace("inputs:\n", "inputs:\n  z: B T HV V\n  weight: {shape: V, dtype: f32}\n")
+    norm = "  norm: {use: gated_rms_norm, in: {o: out.o, z: z, weight: weight}}\n"
+    text = text.replace("outputs: {", f"{norm}outputs: {{y: norm.y, ")
+    (tmp_path / "normed.yaml").write_text(text)
+    shapes = dict(q=(1, 40, 1, 16), k=(1, 40, 1, 16), v=(1, 40, 1, 16), g=(1, 40, 1), z=(1, 40, 1, 16), weight=(16,))
+    dtypes = {name: torch.float32 if name in ("g", "weight") else torch.bfloat16 for name in shapes}
+    inputs = {name: torch.rand(shape).neg().to(dtypes[name]).requires_grad_() for name, shape in shapes.items()}
+    with stand_in_driver():
+        op = load(tmp_path / "normed.yaml", backend="triton").with_axes({"C": 16})
+        for each in (op, op.in_segments(chunks=1)):
+            each(**inputs)
+            out = each(**inputs)
+            with torch.no_grad():
+                out.o.zero_()
+            with pytest.raises(RuntimeError, match="modified .*inplace"):
+                out.y.sum().backward()
+
+
 class Tagged(torch.Tensor):
     pass
 

@@ -26,9 +26,13 @@ class Rows:
     first: int
     shape: tuple[int, ...]
 
+    def place_in(self, x: torch.Tensor) -> torch.Tensor:
+        """A view that autograd knows: a write to x is one to what was kept of these rows."""
+        return x.narrow(self.axis, self.first, self.shape[self.axis])
+
     def of(self, x: torch.Tensor) -> torch.Tensor:
         if view is None or type(x) not in PLAIN:
-            return x.narrow(self.axis, self.first, self.shape[self.axis])
+            return self.place_in(x)
         strides = x.stride()
         return view(x, self.shape, strides, self.first * strides[self.axis])
 

@@ -94,8 +94,8 @@ class SegmentedCall:
         states = (States if self.whole.packing else BatchStates)(tensors[initial])
         results = self.made(self.outputs)
         for at, segment in enumerate(self.segments):
-            given, places = rows_in(tensors, segment.inputs), rows_in(results, segment.outputs)
-            given[initial] = states.entering(segment.cut)
+            given = rows_in(tensors, segment.inputs) | {initial: states.entering(segment.cut)}
+            places = {name: rows.place_in(results[name]) for name, rows in segment.outputs.items()}
             found = run(at, given, places)
             fill(places, found)
             if final in segment.call.wanted:

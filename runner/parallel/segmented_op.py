@@ -62,7 +62,9 @@ class SegmentedOp:
         if not (names := trained(whole.tensors)):
             return call.forward(whole.tensors)
         training = call.trainings.get(names, lambda: SegmentedTraining(call, names, whole.tensors))
-        return dict(zip(whole.wanted, apply(training, whole.tensors, *whole.tensors.values())))
+        with torch.no_grad():
+            results, own = training.forward(whole.tensors)
+        return dict(zip(whole.wanted, apply(training, whole.tensors, results, own, *whole.tensors.values())))
 
     def segmented(self, whole: Call, given: Mapping) -> SegmentedCall:
         B, T = whole.sizes["B"], whole.sizes["T"]

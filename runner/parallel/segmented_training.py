@@ -58,7 +58,7 @@ class SegmentedTraining:
         def run(at: int, given: Tensors, places: Tensors) -> Tensors:
             part = self.parts[at]
             found = part.training.forward(given, part.training.call.seqs, places)
-            kept.extend([found[name] if name in found else given[name] for name in part.own])
+            kept.extend([given[name] if name in part.training.inputs else found[name] for name in part.own])
             return found
 
         return self.call.forward(tensors, run), kept
@@ -98,13 +98,13 @@ def part_of(segment: Segment, names: tuple[str, ...], given: Tensors, carried: b
 
 
 class InSegments(torch.autograd.Function):
-    """Inputs: both passes, the whole call's tensors by name, and again in their order. Outputs: the wanted ones in
-    order."""
+    """Inputs: both passes, the whole call's tensors by name, what the forward pass gave, and the tensors again in their
+    order. Outputs: the wanted ones in order. The forward pass ran before, so that a GPU that waits need not wait for
+    autograd too."""
 
     @staticmethod
-    def forward(ctx, training: SegmentedTraining, inputs: Tensors, *tensors):
+    def forward(ctx, training: SegmentedTraining, inputs: Tensors, results: Tensors, own: list[torch.Tensor], *tensors):
         ctx.set_materialize_grads(False)
-        results, own = training.forward(inputs)
         ctx.training = training
         ctx.save_for_backward(*[inputs[name] for name in training.read], *own)
         ctx.mark_non_differentiable(*[results[name] for name in training.apart])
@@ -117,10 +117,10 @@ class InSegments(torch.autograd.Function):
         refuse_create_graph(call.graph.name)
         refuse_batched(call.graph.name, cotangents)
         incoming = {name: x for name, x in zip(call.wanted, cotangents) if x is not None}
-        names = [name for name, needed in zip(call.tensors, ctx.needs_input_grad[2:]) if needed]
+        names = [name for name, needed in zip(call.tensors, ctx.needs_input_grad[4:]) if needed]
         read = dict(zip(training.read, saved))
         gradients = training.backward(read, saved[len(read) :], incoming, names)
-        return None, None, *map(gradients.get, call.tensors)
+        return None, None, None, None, *map(gradients.get, call.tensors)
 
 
 apply = super(torch.autograd.Function, InSegments).apply

@@ -278,16 +278,16 @@ def test_one_call_after_another():
         same(passes(op, packed, of_packed, lengths), passes(segmented, packed, of_packed, lengths))
 
 
-def test_a_second_call_is_checked_once_and_keeps_no_tensor(monkeypatch):
+def test_a_second_call_is_looked_up_and_keeps_no_tensor(monkeypatch):
     op, inputs, _ = case("gated_delta", None, 70)
-    segmented, calls, bind = op.in_segments(chunks=2), [], Op.bind
-    monkeypatch.setattr(Op, "bind", lambda self, *args: calls.append(args) or bind(self, *args))
-    for bound in (4, 5, 6):
+    segmented, checked, bound, allowed, bind = op.in_segments(chunks=2), [], [], Op.allowed, Op.bind
+    monkeypatch.setattr(Op, "allowed", lambda self, *args: checked.append(None) or allowed(self, *args))
+    monkeypatch.setattr(Op, "bind", lambda self, *args: bound.append(None) or bind(self, *args))
+    for more in range(3):
         leaves = {name: x.clone().requires_grad_() for name, x in inputs.items()}
-        segmented(**leaves).o.sum().backward()
-        assert len(calls) == bound
+        segmented(**leaves, outputs=("o",)).o.sum().backward()
+        assert len(checked) == 3 and len(bound) == 4 + more  # the whole call, first and second segment, last one
     held = [weakref.ref(x) for x in leaves.values()]
-    calls.clear()
     del leaves
     gc.collect()
     assert not any(each() is not None for each in held)

@@ -12,6 +12,7 @@ import argparse
 import sys
 
 from chunkwise.runner.main import main as chunkwise
+from chunkwise.runner.script import device_option, peer_names, told, whole
 
 SHAPES = ((2, 32, 8, 1024, 128), (1, 64, 8, 4096, 128), (1, 32, 32, 512, 128), (1, 16, 1, 512, 128))
 WITHOUT = "lengths,sinks,slopes,lse"
@@ -20,18 +21,19 @@ WITHOUT = "lengths,sinks,slopes,lse"
 
 def command(shape: tuple[int, ...], divide: int) -> list[str]:
     B, HQ, H, tokens, width = shape
-    N, D = tokens // divide, max(16, width // divide)
+    N, D = max(1, tokens // divide), max(16, width // divide)
     axes = f"B={B},HQ={HQ},H={H},Sq={N},Sk={N},D={D},DV={D}"
     return ["verify", "flash", "--backward", "--axes", axes, "--without", WITHOUT]
 
 
+@told
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--vs", default="")
-    parser.add_argument("--device")
-    parser.add_argument("--divide", type=int, default=1)
+    parser.add_argument("--vs", type=peer_names, default=[], metavar="sdpa,flex")
+    parser.add_argument("--divide", type=whole, default=1, metavar="N")
+    device_option(parser)
     args = parser.parse_args(argv)
-    more = [*(["--vs", args.vs] if args.vs else []), *(["--device", args.device] if args.device else [])]
+    more = ["--device", str(args.device), *(["--vs", ",".join(args.vs)] if args.vs else [])]
     return max(chunkwise([*command(shape, args.divide), *more]) for shape in SHAPES)
 
 

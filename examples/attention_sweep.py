@@ -28,6 +28,7 @@ from chunkwise.runner.benching.whole_op import ours, run_once
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.reporting.clocks import Clock, clock_of
 from chunkwise.runner.reporting.memory import out_of_memory
+from chunkwise.runner.script import device_option, peer_names, told, whole, wholes
 
 ABSENT = ("lengths", "sinks", "slopes", "lse")
 PASSES = {"forward": False, "forward and backward": True}
@@ -139,19 +140,21 @@ def report(setting: Setting, cells: Cells, names: list[str], lengths: list[int])
     yield from cells.why
 
 
+@told
 def main(argv: list[str] | None = None) -> None:
-    gpu = torch.cuda.is_available()
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--lengths", default="1024,2048,4096,8192,16384,32768")
-    parser.add_argument("--heads", type=int, default=32)
-    parser.add_argument("--key-heads", type=int)
-    parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--vs", default="sdpa,cudnn,flex", help="peers of `chunkwise bench --vs`")
-    parser.add_argument("--device", default="cuda" if gpu else "cpu", choices=["cuda", "cpu"])
+    parser.add_argument("--lengths", type=wholes, default="1024,2048,4096,8192,16384,32768")
+    parser.add_argument("--heads", type=whole, default=32)
+    parser.add_argument("--key-heads", type=whole)
+    parser.add_argument("--width", type=whole, default=128)
+    parser.add_argument("--vs", type=peer_names, default="sdpa,cudnn,flex", help="peers of `chunkwise bench --vs`")
+    device_option(parser)
     args = parser.parse_args(argv)
-    setting = Setting(args.heads, args.key_heads or args.heads, args.width, torch.device(args.device))
-    vs, lengths = list(filter(None, args.vs.split(","))), [int(each) for each in args.lengths.split(",")]
-    if gpu and "flex" in vs:
+    setting = Setting(args.heads, args.key_heads or args.heads, args.width, args.device)
+    if setting.heads % setting.key_heads:
+        parser.error(f"{setting.heads} heads are no multiple of {setting.key_heads} key heads")
+    vs, lengths = args.vs, args.lengths
+    if setting.device.type == "cuda" and "flex" in vs:
         compile_ahead(setting, lengths)
     cells, clock = Cells(), clock_of(setting.device)
     for length in lengths:
@@ -161,4 +164,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

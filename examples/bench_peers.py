@@ -20,7 +20,10 @@ from pathlib import Path
 
 import torch
 
+from chunkwise.runner import ChunkwiseError, Diagnostic
 from chunkwise.runner.benching.record import EAGER, END_TO_END, FILE, Record, Workload, read_records
+from chunkwise.runner.diagnostics import codes
+from chunkwise.runner.script import told
 
 A, B, D = "B1_T8192_H96_D128", "B2_T16384_H16_D128", "T32768_H16_HV32_D128"
 LONG = ["--axes", "B=1,T=32768,H=4,HV=4,K=128,V=128"]
@@ -104,15 +107,15 @@ def ratio(ours, theirs) -> str:
     return f"{theirs / ours:.2f}" if isinstance(ours, float) and isinstance(theirs, float) and ours else "-"
 
 
+@told
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False,
                                      epilog="any other option goes to chunkwise bench")  # fmt: skip
     parser.add_argument("--out", default=OUT, metavar="DIR", help=f"where the records go ({OUT})")
     args, more = parser.parse_known_args(argv)
     if not torch.cuda.is_available():
-        print("error[CW701]: the peers' kernels need a GPU, and there is none", file=sys.stderr)
-        print("  help: without one, chunkwise bench gated_delta --vs eager", file=sys.stderr)
-        return 3
+        help = "without one, chunkwise bench gated_delta --vs eager"
+        raise ChunkwiseError(Diagnostic(codes.NO_GPU, "the peers' kernels need a GPU, and there is none", help=help))
     print("\n".join(peer_lines()), flush=True)
     found = max(run(command) for command in commands(args.out, more))
     path = Path(args.out) / FILE

@@ -16,6 +16,7 @@ shows what grows and what does not; it is no measure of the kernels.
 """
 
 import argparse
+import sys
 from dataclasses import dataclass
 from functools import partial
 
@@ -25,6 +26,7 @@ from chunkwise.runner import load
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.reporting.clocks import Clock, clock_of
 from chunkwise.runner.reporting.timing import time_call
+from chunkwise.runner.script import device_option, told, whole, wholes
 from chunkwise.runner.verification.generate import make_inputs
 
 STEPS = ("gla_step", "lightning_step", "kda_step", "mamba2_step")
@@ -118,20 +120,19 @@ def report(setting: Setting, found: list[Row]) -> str:
 
 
 def arguments(argv: list[str] | None) -> Setting:
-    gpu = torch.cuda.is_available()
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--device", default="cuda" if gpu else "cpu", choices=["cuda", "cpu"])
-    parser.add_argument("--batch", type=int, help="8 on a GPU, 1 on a CPU")
-    parser.add_argument("--heads", type=int, help="32 on a GPU, 4 on a CPU")
-    parser.add_argument("--width", type=int, help="128 on a GPU, 64 on a CPU")
-    parser.add_argument("--contexts", default="4096,16384,65536")
+    parser.add_argument("--batch", type=whole, help="8 on a GPU, 1 on a CPU")
+    parser.add_argument("--heads", type=whole, help="32 on a GPU, 4 on a CPU")
+    parser.add_argument("--width", type=whole, help="128 on a GPU, 64 on a CPU")
+    parser.add_argument("--contexts", type=wholes, default="4096,16384,65536")
+    device_option(parser)
     args = parser.parse_args(argv)
-    defaults = (8, 32, 128) if args.device == "cuda" else (1, 4, 64)
+    defaults = (8, 32, 128) if args.device.type == "cuda" else (1, 4, 64)
     batch, heads, width = (own or usual for own, usual in zip((args.batch, args.heads, args.width), defaults))
-    contexts = tuple(int(each) for each in args.contexts.split(","))
-    return Setting(batch, heads, width, contexts, torch.device(args.device))
+    return Setting(batch, heads, width, tuple(args.contexts), args.device)
 
 
+@told
 def main(argv: list[str] | None = None) -> None:
     setting = arguments(argv)
     if not setting.on_gpu:
@@ -140,4 +141,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -26,10 +26,12 @@ from typing import NamedTuple
 
 import torch
 
-from chunkwise.runner import load
+from chunkwise.runner import ChunkwiseError, Diagnostic, load
 from chunkwise.runner.benching.case import Case, InputSet, tensors
 from chunkwise.runner.benching.peers import FAILURES, find_peer, first_line
+from chunkwise.runner.diagnostics import codes
 from chunkwise.runner.graphs.sizes import complete
+from chunkwise.runner.script import device_option, peer_names, told
 from chunkwise.runner.workloads import WORKLOADS, other_axes
 
 PIPELINES = ("gated_delta", "simple_gla", "gla", "kda")
@@ -79,7 +81,11 @@ def backward_of_pytorch(device: torch.device) -> None:
 
 
 def case_of(name: str, workload: str, device: torch.device) -> Case:
+    """Raises ChunkwiseError for an op that has no gradients, or no B and T to be others."""
     op, named = load(name), WORKLOADS[workload]
+    if op.whole.mutated or not {"B", "T"} <= set(op.whole.axis_names):
+        message = f"first_call.py times ops of B sequences of T tokens with their gradients, and {name} is none"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=f"such as {', '.join(PIPELINES)}"))
     sizes = {axis: n for axis, n in {**named, **other_axes(named)}.items() if axis in op.whole.axis_names}
     io = torch.bfloat16 if device.type == "cuda" else torch.float32
     return Case(op, workload, complete(op.whole, sizes), frozenset(), None, io, device, backward=True)
@@ -99,10 +105,12 @@ def sizes_of_inputs(sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def inputs_of(case: Case, sizes: Mapping[str, int], bound: bool) -> tuple[InputSet, InputSet]:
-    """(without gradients, with them). bound: to a call, which peers read, of an op that is not the one timed."""
+    """(without gradients, with them). bound: to a call, which peers read. Asks an op that is not the one timed."""
     given = tensors(case, sizes)
-    call = load(case.op.spec.name).bind(given) if bound else None
-    leaves = {name: x.detach().requires_grad_() if x.is_floating_point() else x for name, x in given.items()}
+    other = load(case.op.spec.name)
+    call = other.bind(given) if bound else None
+    able = [name for name, x in given.items() if x.is_floating_point() and other.has_gradient(name)]
+    leaves = {name: x.detach().requires_grad_(name in able) for name, x in given.items()}
     return InputSet(call, given), InputSet(call, leaves)
 
 
@@ -129,28 +137,32 @@ def row(name: str, cells: list[str]) -> str:
     return f"{name:<20}" + "".join(f"{cell:>22}" for cell in cells)
 
 
+@told
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("pipelines", nargs="*", metavar="PIPE", help=f"{', '.join(PIPELINES)} by default")
     parser.add_argument("--workload", choices=list(WORKLOADS), help="B1_T8192_H96_D128 on a GPU, else tiny, by default")
-    parser.add_argument("--vs", default="", metavar="fla", help="peers, whose first calls may take a minute")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--vs", type=peer_names, default=[], metavar="fla", help="whose first calls may take a minute")
+    device_option(parser)
     args = parser.parse_args(argv)
-    args.workload = args.workload or ("tiny" if args.device == "cpu" else "B1_T8192_H96_D128")
-    print(f"seconds of the first calls of a process, and kernels compiled; {args.workload}, {args.device}")
-    if args.device == "cpu":
+    args.workload = args.workload or ("tiny" if args.device.type == "cpu" else "B1_T8192_H96_D128")
+    names = args.pipelines or PIPELINES
+    for name in names:
+        case_of(name, args.workload, args.device)
+    print(f"seconds of the first calls of a process, and kernels compiled; {args.workload}, {args.device.type}")
+    if args.device.type == "cpu":
         print("On the CPU the references run: nothing is compiled.")
     print(row("", list(LAPS)), flush=True)
-    for name in args.pipelines or PIPELINES:
-        for peer in ("", *filter(None, args.vs.split(","))):
+    for name in names:
+        for peer in ("", *args.vs):
             print(f"{name}{peer and ', ' + peer}: a process of its own ...", file=sys.stderr)
             try:
                 cells = [f"{each.seconds:.2f} s, {each.kernels:>2}" for each in
-                         in_own_process(name, peer, args.workload, args.device)]  # fmt: skip
+                         in_own_process(name, peer, args.workload, str(args.device))]  # fmt: skip
             except FAILURES as error:
                 cells = [first_line(error)]
             print(row(f"  {peer}" if peer else name, cells), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

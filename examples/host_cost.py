@@ -25,11 +25,12 @@ from statistics import median
 
 import torch
 
-from chunkwise.runner import ChunkwiseError, load
+from chunkwise.runner import load
 from chunkwise.runner.benching.case import Case, InputSet, input_set
 from chunkwise.runner.benching.peers import Inapplicable, find_peer
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.reporting.clocks import clock_of
+from chunkwise.runner.script import device_option, peer_names, told
 
 PIPELINES = ("gated_delta", "delta_rule", "simple_gla", "gla", "kda", "gated_delta_decode", "kda_decode")
 SIZES = dict(B=1, T=128, H=2, HV=2, HQ=2, K=64, V=64, D=64)
@@ -154,13 +155,15 @@ def line(name: str, cells: list[str] | tuple[str, ...]) -> str:
     return f"{name:<24}" + "".join(f"{cell:>16}" for cell in cells)
 
 
-def main(argv: list[str] | None = None) -> int:
+@told
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("pipelines", nargs="*", metavar="PIPE", help=f"{', '.join(PIPELINES)} by default")
-    parser.add_argument("--vs", default="", metavar="fla", help="peers, whose first calls may take a minute")
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--vs", type=peer_names, default=[], metavar="fla", help="whose first calls may take a minute")
+    device_option(parser)
     args = parser.parse_args(argv)
-    device = torch.device(args.device)
+    device = args.device
+    cases = [case_of(name, device) for name in args.pipelines or PIPELINES]
     clock_of(device)  # the context is up before the first call is timed
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
     sizes = " ".join(f"{axis}{size}" for axis, size in SIZES.items())
@@ -168,15 +171,9 @@ def main(argv: list[str] | None = None) -> int:
     if device.type != "cuda":
         print("The references ran, on the CPU: no measure of launching kernels.")
     print(line("", COLUMNS), flush=True)
-    for name in args.pipelines or PIPELINES:
-        try:
-            case = case_of(name, device)
-        except ChunkwiseError as error:
-            print(error, file=sys.stderr)
-            return 2
-        for each in (ours(case), *peers(list(filter(None, args.vs.split(","))), case)):
+    for case in cases:
+        for each in (ours(case), *peers(args.vs, case)):
             print(each if isinstance(each, str) else line(each.name, each.cells), flush=True)
-    return 0
 
 
 if __name__ == "__main__":

@@ -14,49 +14,50 @@ import time
 
 import torch
 
-from chunkwise.runner import ChunkwiseError, load
+from chunkwise.runner import Op, load
 from chunkwise.runner.graphs.sizes import complete
+from chunkwise.runner.script import device_option, told, wholes
 from chunkwise.runner.verification.generate import make_inputs
 from chunkwise.runner.workloads import WORKLOADS
 
 REPEATS = 10
 
 
-def main(arguments: list[str]) -> int:
+@told
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ops", nargs="*", default=["gated_delta", "simple_gla"])
     parser.add_argument("--workload", choices=list(WORKLOADS))
-    parser.add_argument("--chunks", type=lambda text: [int(n) for n in text.split(",")])
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    given = parser.parse_args(arguments)
-    given.workload = given.workload or ("tiny" if given.device == "cpu" else "B1_T8192_H96_D128")
+    parser.add_argument("--chunks", type=wholes, metavar="64,32,16")
+    device_option(parser)
+    given = parser.parse_args(argv)
+    given.workload = given.workload or ("tiny" if given.device.type == "cpu" else "B1_T8192_H96_D128")
     given.chunks = given.chunks or ([2, 1] if given.workload == "tiny" else [64, 32, 16])
-    try:
-        for name in given.ops:
-            table(name, given.workload, given.chunks, torch.device(given.device))
-    except ChunkwiseError as error:
-        print(error, file=sys.stderr)
-        return 2
-    return 0
+    ops = [load(name) for name in given.ops]
+    for op in ops:
+        op.in_segments(chunks=1)  # is refused now if it has no segments
+    for op in ops:
+        table(op, given.workload, given.chunks, given.device)
 
 
-def table(name: str, workload: str, chunks: list[int], device: torch.device) -> None:
-    op = load(name)
+def table(op: Op, workload: str, chunks: list[int], device: torch.device) -> None:
+    name = op.spec.name
     sizes = {axis: n for axis, n in WORKLOADS[workload].items() if axis in op.whole.axis_names}
     io = torch.bfloat16 if device.type == "cuda" else torch.float32
     tensors = make_inputs(op.whole, complete(op.whole, sizes), io, device)
+    trainable = [each for each, x in tensors.items() if x.is_floating_point() and op.has_gradient(each)]
     print(f"\n{name}, {workload}, {str(io).removeprefix('torch.')}\n\n| keeps | ms | peak MB |\n|---|---|---|")
     for n in (None, *chunks):
         print(f"{name}: {'one call' if n is None else f'segments of {n} chunks'}", file=sys.stderr)
-        ms, peak = measured(op if n is None else op.in_segments(chunks=n), tensors, device)
+        ms, peak = measured(op if n is None else op.in_segments(chunks=n), tensors, trainable, device)
         kept = "no state" if n is None else f"a state every {n} chunks"
         print(f"| {kept} | {ms:.3f} | {peak} |", flush=True)
 
 
-def measured(op, tensors, device) -> tuple[float, str]:
+def measured(op, tensors, trainable, device) -> tuple[float, str]:
     """(median ms, peak in MB) of both passes."""
-    leaves = {name: x.detach().requires_grad_(x.is_floating_point()) for name, x in tensors.items()}
-    wanted = list(leaves.values())
+    leaves = {name: x.detach().requires_grad_(name in trainable) for name, x in tensors.items()}
+    wanted = [leaves[name] for name in trainable]
     cotangent = torch.ones_like(op(**leaves, outputs=["o"]).o)
 
     def passes():
@@ -90,4 +91,4 @@ def device_ms(passes) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())

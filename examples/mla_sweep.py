@@ -24,6 +24,7 @@ from chunkwise.runner.calling.call import Call
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.reporting.memory import out_of_memory
 from chunkwise.runner.reporting.timing import time_call
+from chunkwise.runner.script import device_option, told, whole, wholes
 from chunkwise.runner.verification.generate import make_inputs
 
 PIPELINES = ("mla_naive", "mla_absorbed", "mla_decode")
@@ -85,16 +86,16 @@ def table(rows: Iterator[list[str]]) -> Iterator[str]:
     yield from (f"| {' | '.join(cells)} |" for cells in rows)
 
 
+@told
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--contexts", default="4096,16384,65536")
-    parser.add_argument("--batches", default="1,32,64")
-    parser.add_argument("--heads", type=int, default=128)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu", choices=["cuda", "cpu"])
+    parser.add_argument("--contexts", type=wholes, default="4096,16384,65536")
+    parser.add_argument("--batches", type=wholes, default="1,32,64")
+    parser.add_argument("--heads", type=whole, default=128)
+    device_option(parser)
     args = parser.parse_args(argv)
-    device = torch.device(args.device)
-    numbers = [[int(each) for each in text.split(",")] for text in (args.batches, args.contexts)]
-    points = [Point(B, T, args.heads, device) for B in numbers[0] for T in numbers[1]]
+    device = args.device
+    points = [Point(B, T, args.heads, device) for B in args.batches for T in args.contexts]
     rates = this_machine(device, torch.bfloat16, str).rates if device.type == "cuda" else None
     where = torch.cuda.get_device_name(device) if rates else "CPU, references: no measure of the kernels"
     print(f"One token of {args.heads} heads over a latent of 512 and 64; {where}\n")
@@ -103,4 +104,4 @@ def main(argv: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -6,7 +6,8 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.ampere import async_copy
 from triton.experimental.gluon.language.nvidia.hopper import fence_async_shared, warpgroup_mma, warpgroup_mma_wait
 
-from .chunk_delta_o_groups_sm90 import barrier
+from ._barrier import barrier
+from ._handover import hand_over, take_over
 from .chunk_delta_o_sm90 import copy_rows, load_rates
 from .chunk_delta_states_sm90 import store_tile
 
@@ -109,9 +110,9 @@ def chunk_delta_grads_sm90_kernel(
     K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, SHARED: gl.constexpr,
 ):  # fmt: skip
     """One chunk and value head, as chunk_delta_grads_kernel has it, on four warps; V 64 or 128. With SHARED keys
-    d_q and d_k are [rows, H, K]: each value head of a task, which is a chunk and key head, adds to them when those
-    before it have, which turns [tasks], 0 at first, counts. It waits for programs of lower numbers alone, and relies on
-    these to start before it does.
+    d_q and d_k are [rows, H, K]: of the two value heads of a task, which is a chunk and key head, the second one adds
+    to them when the first one has, which turns [tasks] tell (_handover.py). It waits for a program of a lower number,
+    and relies on that to start before it does.
 
     D^T and what is above the diagonal of M + M^T come from products of their own: nothing is turned. An accumulator
     is an operand as soon as it is made: ptxas packs it only where it is used. Sums by row that are made early go to
@@ -228,9 +229,8 @@ def chunk_delta_grads_sm90_kernel(
         b_v = gl.load(v + row * V + piece_offsets(HV * V, n, L_cv))
     if SHARED:
         if i_r > 0:
-            # those before it came earlier, and are done by now
-            while gl.atomic_cas(turns + task, i_r, i_r, sem="acquire") < i_r:
-                pass
+            # the one before it came earlier, and is done by now
+            take_over(turns, task)
     if d_q is not None:
         dq = warpgroup_mma(gl.convert_layout(b_D.to(IO), by_c), s_k, b_dq, is_async=True)
         b_dq = warpgroup_mma_wait(0, [dq])
@@ -318,6 +318,5 @@ def chunk_delta_grads_sm90_kernel(
             else:
                 add_tile(d_k + row_k * K, H * K, c_dk, n, i_r == 0, W)
     if SHARED:
-        if i_r + 1 < group:
-            barrier()
-            gl.atomic_add(turns + task, 1, sem="release")
+        if i_r == 0:
+            hand_over(turns, task)

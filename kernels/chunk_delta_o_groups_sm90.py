@@ -12,38 +12,14 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from ._barrier import barrier
+from ._handover import hand_over, scanned_part, take_over
 from ._pieces import piece_chunks, piece_start
+from ._warp_groups import SLOTS, barriers, next_slot, publish, row_offsets
 from .chunk_delta_o_sm90 import LOG2_E
 
-SLOTS = gl.constexpr(3)
-"""Chunks in shared memory at once."""
 REGISTERS = gl.constexpr((160, 104))
 """A thread's, in the groups that emit and bring; 240 are left for the one that carries."""
-barrier = getattr(gl, "barrier", None) or gl.thread_barrier
-"""Of the warps of one group. Triton 3.7 renamed it."""
-
-
-@gluon.jit
-def next_slot(slot, phase):
-    """The slot after this one, and the phase of its barriers."""
-    last = slot == SLOTS - 1
-    return gl.where(last, 0, slot + 1), gl.where(last, phase ^ 1, phase)
-
-
-@gluon.jit
-def publish(filled):
-    """What the group's threads have written to shared memory is there for those who wait for ``filled``."""
-    fence_async_shared()
-    barrier()
-    mbarrier.arrive(filled, count=1)
-
-
-@gluon.jit
-def row_offsets(C: gl.constexpr, D: gl.constexpr, stride, n, N: gl.constexpr = 8):
-    """Offsets of a tile of n rows, ``stride`` apart, N numbers (16 bytes) a thread; past them the last row's again."""
-    L: gl.constexpr = gl.BlockedLayout([1, N], [32 * N // D, D // N], [4, 1], [1, 0])
-    o_r = gl.minimum(gl.arange(0, C, gl.SliceLayout(1, L)), n - 1)
-    return o_r[:, None] * stride + gl.arange(0, D, gl.SliceLayout(0, L))[None, :]
 
 
 @gluon.jit
@@ -155,12 +131,13 @@ def bring(
 
 @gluon.jit
 def carry(
-    s_k, s_v, s_Ai, s_S, s_u, s_r, filled, emptied, S_filled, u_filled, read, initial_state, entered, final_state,
-    first, chained, last, NT, K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, IO: gl.constexpr,
+    s_k, s_v, s_Ai, s_S, s_u, s_r, filled, emptied, S_filled, u_filled, read, initial_state, turns, entered,
+    final_state, first, chained, hands, last, NT,
+    K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, IO: gl.constexpr,
 ):  # fmt: skip
     """The state from chunk to chunk. Where it enters a chunk it goes to s_S, under the delta rule the chunk's values to
     s_u, both in turns. State and values are held transposed: what comes out of one product is in the registers, as
-    the next one's left operand. Of a piece, first, chained and last say which states are its own."""
+    the next one's left operand. Of a piece or part, first, chained, hands and last say which states are its own."""
     M_ck: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, K, 16])
     M_vc: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, C, 16])
     by_k: gl.constexpr = gl.DotOperandLayout(0, M_vc, 2)
@@ -220,6 +197,8 @@ def carry(
         mbarrier.wait(filled.index(slot), phase)
         fence_async_shared()
         b_s = warpgroup_mma_wait(0, [state])
+    if turns is not None:
+        gl.store((entered + o_k * V)[None, :] + o_v[:, None], b_s, mask=hands)
     if final_state is not None:
         gl.store((final_state + o_k * V)[None, :] + o_v[:, None], b_s, mask=last)
 
@@ -282,26 +261,18 @@ def emit(
         o += C * HV * V
 
 
-@gluon.jit
-def barriers(N: gl.constexpr, count: gl.constexpr):
-    """N barriers in shared memory, each of so many arrivals."""
-    found = gl.allocate_shared_memory(gl.int64, [N, 1], mbarrier.MBarrierLayout())
-    for i in gl.static_range(N):
-        mbarrier.init(found.index(i), count=count)
-    return found
-
-
-@gluon.jit(do_not_specialize=["scale", "T", "H", "HV", "pieces"])
+@gluon.jit(do_not_specialize=["scale", "T", "H", "HV", "pieces", "ahead", "teams", "size", "scans"])
 def chunk_delta_o_groups_sm90_kernel(
-    q, k, v, beta, Ai, g, g_gamma, initial_state, starts, entered, o, final_state, scale, cu_seqlens, T, H, HV, pieces,
+    q, k, v, beta, Ai, g, g_gamma, initial_state, starts, entered, turns, o, final_state, scale, cu_seqlens,
+    T, H, HV, pieces, ahead, teams, size, scans,
     K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr,
 ):  # fmt: skip
     """v_new = Ai beta (v - 2^g k S), v itself without Ai; o = scale (2^g q S + (E * q k^T) v_new);
     S <- 2^g_C S + (ga k)^T v_new.
 
     One program owns BV value columns of one sequence's head, or with ``entered`` of one of its pieces: from the chunk
-    in starts, or from the piece's first one and the state in entered. What rows past a sequence's end give is never
-    stored, and enters the state with the factor 0.
+    in starts, or from the piece's first one and the state in entered. With ``turns`` one of its parts (_handover.py).
+    What rows past a sequence's end give is never stored, and enters the state with the factor 0.
     """
     L: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     L_r: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
@@ -309,11 +280,13 @@ def chunk_delta_o_groups_sm90_kernel(
     NV: gl.constexpr = V // BV
 
     pid = gl.program_id(0)
+    if turns is not None:
+        pid, begin, end, place = scanned_part(pid, ahead, teams, size, scans, (T + C - 1) // C, NV)
     i_v = pid % NV * BV
     i_h = pid // NV % HV
     i_n = pid // NV // HV
     if cu_seqlens is None:
-        if entered is not None:
+        if (entered is not None) and (turns is None):
             i_n = i_n // pieces
         bos = i_n.to(gl.int64) * T
         length = T
@@ -323,9 +296,21 @@ def chunk_delta_o_groups_sm90_kernel(
     NT = (length + C - 1) // C
     first = True
     chained = False
+    hands = False
     last = True
     before_it = 0
-    if entered is not None:
+    if turns is not None:
+        first = begin == 0
+        chained = (begin > 0) & (begin < end)
+        hands = (begin < end) & (end < NT)
+        last = (begin < end) & (end == NT)
+        NT = end - begin
+        bos += begin * C
+        length = gl.minimum(length - begin * C, NT * C)
+        entered += place.to(gl.int64) * (K * V)
+        if chained:
+            take_over(turns, place)
+    elif entered is not None:
         i_p = pid // NV // HV % pieces
         start = piece_start(starts, i_n, i_p, i_h, pieces, HV, NT)
         scanned, end, before_it = piece_chunks(start, i_p, pieces, NT)
@@ -373,8 +358,8 @@ def chunk_delta_o_groups_sm90_kernel(
 
     gl.warp_specialize(
         [
-            (carry, (s_k, s_v, s_Ai, s_S, s_u, s_r, filled, emptied, S_filled, u_filled, read, initial_state,
-                     entered, final_state, first, chained, last, NT, K, V, C, BV, IO)),
+            (carry, (s_k, s_v, s_Ai, s_S, s_u, s_r, filled, emptied, S_filled, u_filled, read, initial_state, turns,
+                     entered, final_state, first, chained, hands, last, NT, K, V, C, BV, IO)),
             (emit, (s_q, s_k, s_v, s_S, s_u, s_o, s_r, filled, emptied, S_filled, u_filled, read, o + row * V + i_v,
                     scale, before_it, length, NT, HV, V, C, BV, IO)),
             (bring, (s_q, s_k, s_v, s_Ai, s_r, filled, emptied, q, k, v + i_v, Ai, beta, g, slope, row, row_k, length,
@@ -383,3 +368,6 @@ def chunk_delta_o_groups_sm90_kernel(
         [4, 4],
         REGISTERS,
     )  # fmt: skip
+    if turns is not None:
+        if hands:
+            hand_over(turns, place)

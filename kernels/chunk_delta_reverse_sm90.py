@@ -12,8 +12,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from ._barrier import barrier
+from ._handover import hand_over, scanned_part, take_over
 from ._pieces import piece_chunks, piece_start
-from .chunk_delta_o_groups_sm90 import SLOTS, barrier, barriers, next_slot, publish, row_offsets
+from ._warp_groups import SLOTS, barriers, next_slot, publish, row_offsets
 
 REGISTERS = gl.constexpr((160, 104))
 """A thread's, in the groups that emit and bring; 240 are left for the one that carries."""
@@ -108,7 +110,7 @@ def bring(
 @gluon.jit
 def carry(
     s_q, s_k, s_do, s_Ai, s_p, s_ds, s_dx, s_r, filled, p_filled, ds_filled, dx_filled, read, d_final_state, at_end,
-    entered, is_entered, passed, d_initial_state, at_start, d_s, NT,
+    turns, entered, is_entered, hands, passed, d_initial_state, at_start, d_s, NT,
     K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr, IO: gl.constexpr,
 ):  # fmt: skip
     """dS from chunk to chunk. Where it leaves a chunk it goes to s_ds, d_x to s_dx, both in turns. dS and what has V
@@ -182,6 +184,8 @@ def carry(
         mbarrier.arrive(dx_filled.index(turn), count=1)
         b_own = warpgroup_mma_wait(1, [own])
         b_ds = warpgroup_mma_wait(0, [state])
+    if turns is not None:
+        gl.store((entered + o_k * V)[None, :] + o_v[:, None], b_ds, mask=hands)
     if passed is not None:
         gl.store((passed + o_k * V)[None, :] + o_v[:, None], b_ds)
     elif d_initial_state is not None:
@@ -235,10 +239,10 @@ def emit(
             n = C
 
 
-@gluon.jit(do_not_specialize=["scale", "T", "NT", "H", "HV", "pieces"])
+@gluon.jit(do_not_specialize=["scale", "T", "NT", "H", "HV", "pieces", "ahead", "teams", "size", "scans"])
 def chunk_delta_reverse_sm90_kernel(
-    q, k, beta, Ai, g, d_o, d_final_state, starts, passed, entered, d_x, d_s, d_initial_state, forgotten, scale,
-    cu_seqlens, chunk_offsets, T, NT, H, HV, pieces,
+    q, k, beta, Ai, g, d_o, d_final_state, starts, passed, entered, turns, d_x, d_s, d_initial_state, forgotten, scale,
+    cu_seqlens, chunk_offsets, T, NT, H, HV, pieces, ahead, teams, size, scans,
     K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr,
 ):  # fmt: skip
     """d_s = dS leaving each chunk; d_x = Ai^T (scale P^T d_o + (ga k) dS), P = E * q k^T;
@@ -247,7 +251,8 @@ def chunk_delta_reverse_sm90_kernel(
     One program owns BV value columns of one sequence's head, or of one of its pieces: with ``entered`` from the chunk
     before that in starts, or from the piece's last one and the state in entered; with ``passed`` the dS that leaves the
     piece is all that is wanted, where the piece before has no start, and none enters. With ``forgotten`` so many of a
-    sequence's last chunks are left out. The factors of rows past a sequence's end are 0.
+    sequence's last chunks are left out; with ``turns`` it owns one of its parts, of which that with the last chunks
+    comes first (_handover.py). The factors of rows past a sequence's end are 0.
     """
     L: gl.constexpr = gl.NVMMASharedLayout(128, 16, 2)
     L_r: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
@@ -255,11 +260,13 @@ def chunk_delta_reverse_sm90_kernel(
     NV: gl.constexpr = V // BV
 
     pid = gl.program_id(0)
+    if turns is not None:
+        pid, done, end, place = scanned_part(pid, ahead, teams, size, scans, NT, NV)
     i_v = pid % NV * BV
     i_h = pid // NV % HV
     i_n = pid // NV // HV
     if cu_seqlens is None:
-        if (entered is not None) or (passed is not None):
+        if ((entered is not None) and (turns is None)) or (passed is not None):
             i_n = i_n // pieces
         bos = i_n.to(gl.int64) * T
         length = T
@@ -277,8 +284,22 @@ def chunk_delta_reverse_sm90_kernel(
     at_end = skipped == 0
     at_start = at_end | (skipped > 0)
     is_entered = skipped < 0
+    hands = False
     not_own = 0
-    if (entered is not None) or (passed is not None):
+    if turns is not None:
+        at_end = done == 0
+        is_entered = (done > 0) & (done < end)
+        hands = (done < end) & (end < n_t)
+        at_start = (done < end) & (end == n_t)
+        begin = n_t - end
+        n_t = end - done
+        bos += begin * C
+        i_slot += begin
+        length = gl.minimum(length - begin * C, n_t * C)
+        entered += place.to(gl.int64) * (K * V)
+        if is_entered:
+            take_over(turns, place)
+    elif (entered is not None) or (passed is not None):
         i_p = pid // NV // HV % pieces
         start = piece_start(starts, i_n, i_p, i_h, pieces, HV, n_t, True)
         at_start = i_p == 0
@@ -333,8 +354,8 @@ def chunk_delta_reverse_sm90_kernel(
     gl.warp_specialize(
         [
             (carry, (s_q, s_k, s_do, s_Ai, s_p, s_ds, s_dx, s_r, filled, p_filled, ds_filled, dx_filled, read,
-                     d_final_state, at_end, entered, is_entered, passed, d_initial_state, at_start, d_s, n_t, K, V, C,
-                     BV, IO)),
+                     d_final_state, at_end, turns, entered, is_entered, hands, passed, d_initial_state, at_start, d_s,
+                     n_t, K, V, C, BV, IO)),
             (emit, (s_q, s_k, s_p, s_ds, s_dx, s_r, filled, p_filled, ds_filled, dx_filled, read,
                     d_x, d_s, scale, length, n_t, not_own, HV, K, V, C, BV, IO)),
             (bring, (s_q, s_k, s_do, s_Ai, s_r, filled, ds_filled, q, k, d_o + i_v, Ai, beta, g, scale, row, row_k,
@@ -343,3 +364,6 @@ def chunk_delta_reverse_sm90_kernel(
         [4, 4],
         REGISTERS,
     )  # fmt: skip
+    if turns is not None:
+        if hands:
+            hand_over(turns, place)

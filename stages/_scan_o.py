@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from ._contract import Launch, ceil_div
-from ._pieces import PROGRAMS, piece_limits, pieces
+from ._handover import NO_PARTS
+from ._pieces import piece_limits, pieces
 from ._tiles import by_dtype, precision, state_limits
 
 
@@ -29,9 +30,8 @@ def delta_o_limits(axes, device):
 
 def scan_o_configs(axes, device):
     """A state tile [K, BV], the pairs of a chunk and its rows share the registers: for long K or C, tiles are narrower.
-    groups: of four warps in the kernels for Hopper, for 16 bits; 0 is the one for all. Three of them are faster unless
-    one sequence's programs are more than the multiprocessors; what is taken may not follow from the batch, as the bits
-    would."""
+    groups: of four warps in the kernels for Hopper, for 16 bits; 0 is the one for all. What is taken may not follow
+    from the batch, as the bits would."""
     C = axes["C"]
     shared = {
         "groups": 0, "groups_F32": 0, "BK": 64, "BK_F32": 32, "BV_F32": 16, "num_stages_F32": 1,
@@ -39,8 +39,7 @@ def scan_o_configs(axes, device):
     }  # fmt: skip
     if device == "sm_90":
         hopper = {**shared, "BV": 64, "num_warps": 4, "num_stages": 1}
-        alone = axes["HV"] * ceil_div(axes["V"], hopper["BV"]) <= PROGRAMS
-        return [{**hopper, "groups": groups} for groups in ((3, 1) if alone else (1, 3))]
+        return [{**hopper, "groups": groups} for groups in (3, 1)]
     if axes["K"] > 128 or C == 128:
         tiles = [(32, 8, 1), (64, 8, 1)]
     else:
@@ -77,5 +76,5 @@ def on_hopper(launch, groups):
     sizes = {name: launch.constexprs[name] for name in ("K", "V", "C", "BV")}
     if groups == 1:
         return replace(launch, kernel=chunk_delta_o_sm90_kernel, constexprs={**sizes, "W": launch.num_warps})
-    args = {**launch.args, "starts": None, "entered": None, "pieces": 1}
+    args = {**launch.args, "starts": None, "entered": None, "pieces": 1, **NO_PARTS}
     return replace(launch, kernel=chunk_delta_o_groups_sm90_kernel, args=args, constexprs=sizes)

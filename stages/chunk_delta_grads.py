@@ -174,25 +174,17 @@ def launch(q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g
 def launch_in_turns(
     q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g, turns, *, scale, C, seqs, config
 ):  # fmt: skip
-    """The same where value heads share keys, on Hopper: each adds to what those before it have stored. So that none
-    waits long, all first heads of BAND chunks and key heads come before the second ones."""
-    from ..kernels.clear import clear_kernel
-
+    """The same where two value heads share keys, on Hopper: the second one adds to what the first has stored. So that
+    none waits long, all first heads of BAND chunks and key heads come before the second ones."""
     [each] = launch(
         q, k, v, beta, g, d_o, h, v_new, d_s, d_x, d_q, d_k, d_v, d_beta, d_g,
         scale=scale, C=C, seqs=seqs, config=config,
     )  # fmt: skip
-    tasks, group = turns.numel(), v.shape[2] // k.shape[2]
+    tasks, group = turns.shape[:3].numel(), v.shape[2] // k.shape[2]
     band = max(1, min(BAND, tasks))
-    return [
-        Launch(clear_kernel, grid=(ceil_div(tasks, 1024),), args=dict(x=turns, n=tasks), constexprs=dict(BLOCK=1024)),
-        replace(
-            each,
-            grid=(ceil_div(tasks, band) * band * group,),
-            args={**each.args, "turns": turns, "tasks": tasks, "band": band},
-            constexprs={**each.constexprs, "SHARED": True},
-        ),
-    ]
+    args = {**each.args, "turns": turns, "tasks": tasks, "band": band}
+    constexprs = {**each.constexprs, "SHARED": True}
+    return [replace(each, grid=(ceil_div(tasks, band) * band * group,), args=args, constexprs=constexprs)]
 
 
 def launch_by_head(
@@ -240,7 +232,7 @@ BY_HEAD = {
 }
 NOT_IN = {"fp16": "d_q was not finite on an H200 (NOTES.md)"}
 ONLY_16_BITS = {"fp32": "the kernel's products are of 16 bits"}
-TURNS = {"turns": Port("B NT H", INT, doc="value heads of each chunk and key head that are done")}
+TURNS = {"turns": Port("B NT H 2", INT, doc="a word of 64 bits: whether each chunk and key head's first one is done")}
 LAUNCHERS = [
     Launcher("triton", launch, configs, keys_of_their_own, not_in=NOT_IN),
     Launcher("turns", launch_in_turns, turns_configs, in_turns, TURNS, NOT_IN | ONLY_16_BITS),

@@ -113,9 +113,9 @@ def pieces_vjp_launch(
 
 LAUNCHERS = [
     Launcher("triton", launch, scan_configs, one_piece_limits),
-    Launcher("triton pieces", pieces_launch, in_pieces(scan_configs), piece_limits, PIECES),
+    Launcher("pieces", pieces_launch, in_pieces(scan_configs), piece_limits, PIECES),
 ]
 VJP_LAUNCHERS = [
     Launcher("triton", vjp_launch, scan_vjp_configs, one_piece_limits, SCRATCH),
-    Launcher("triton pieces", pieces_vjp_launch, in_pieces(scan_vjp_configs), piece_limits, {**SCRATCH, **PIECES}),
+    Launcher("pieces", pieces_vjp_launch, in_pieces(scan_vjp_configs), piece_limits, {**SCRATCH, **PIECES}),
 ]

@@ -45,5 +45,5 @@ def pieces_launch(kg, w, u, b_end, initial_state, map, state, maps, passed, ente
 
 LAUNCHERS = [
     Launcher("triton", launch, segment_configs, segment_limits),
-    Launcher("triton pieces", pieces_launch, in_pieces(segment_configs), segment_pieces_limits, OF_MAPS),
+    Launcher("pieces", pieces_launch, in_pieces(segment_configs), segment_pieces_limits, OF_MAPS),
 ]

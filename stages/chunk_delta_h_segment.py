@@ -42,5 +42,5 @@ def pieces_launch(k, w, u, g, initial_state, map, state, maps, passed, entered, 
 
 LAUNCHERS = [
     Launcher("triton", launch, segment_configs, segment_limits),
-    Launcher("triton pieces", pieces_launch, in_pieces(segment_configs), segment_pieces_limits, OF_MAPS),
+    Launcher("pieces", pieces_launch, in_pieces(segment_configs), segment_pieces_limits, OF_MAPS),
 ]

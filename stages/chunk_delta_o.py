@@ -12,6 +12,7 @@ import torch
 
 from ._contract import F32, Contract, Launcher, Port
 from ._decay import pair_decay, per_value_head
+from ._handover import HANDED, in_parts, over_parts, unless_spread, where_spread
 from ._piece_launches import entering, over_pieces
 from ._piece_starts import SCRATCH, in_pieces, unless_cut, where_cut
 from ._pieces import whole
@@ -83,10 +84,21 @@ def pieces_launch(
     return [*before, over_pieces(scan, starts, entered)]
 
 
+def parts_launch(
+    q, k, v, beta, Ai, g, initial_state, o, final_state, turns, handed, *, scale, C, seqs, config
+):  # fmt: skip
+    launches = launch(q, k, v, beta, Ai, g, initial_state, o, final_state, scale=scale, C=C, seqs=seqs, config=config)
+    return over_parts(launches, turns, handed, k, seqs)
+
+
 LAUNCHERS = [
-    Launcher("triton", launch, scan_o_configs, unless_cut(delta_o_limits), always=("o",)),
+    Launcher("triton", launch, scan_o_configs, unless_spread(unless_cut(delta_o_limits)), always=("o",)),
     Launcher(
-        "triton pieces", pieces_launch, in_pieces(scan_o_configs, groups=3), where_cut(delta_o_limits), SCRATCH,
+        "pieces", pieces_launch, in_pieces(scan_o_configs, groups=3), where_cut(delta_o_limits), SCRATCH,
+        always=("o",),
+    ),
+    Launcher(
+        "parts", parts_launch, in_parts(scan_o_configs, groups=3), where_spread(delta_o_limits), HANDED,
         always=("o",),
     ),
 ]  # fmt: skip

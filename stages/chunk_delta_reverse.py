@@ -15,6 +15,7 @@ import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
 from ._decay import pair_decay, per_value_head
+from ._handover import HANDED, NO_PARTS, in_parts, over_parts, unless_spread, where_spread
 from ._hopper import hopper_first
 from ._piece_launches import entering_reverse, over_pieces
 from ._piece_starts import SCRATCH, in_pieces, unless_cut, where_cut
@@ -121,7 +122,7 @@ def reverse_launches(
     if by_dtype(config, "gluon", k.dtype):
         from ..kernels.chunk_delta_reverse_sm90 import chunk_delta_reverse_sm90_kernel
 
-        args = {**scan.args, "starts": None, "passed": None, "entered": None, "pieces": 1}
+        args = {**scan.args, "starts": None, "passed": None, "entered": None, "pieces": 1, **NO_PARTS}
         sizes = {name: scan.constexprs[name] for name in ("K", "V", "C", "BV")}
         return [replace(scan, kernel=chunk_delta_reverse_sm90_kernel, args=args, constexprs=sizes)]
     return [own, scan]
@@ -140,11 +141,23 @@ def pieces_launch(
     return [*before, over_pieces(scan, starts, entered)]
 
 
+def parts_launch(
+    q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, turns, handed, *, scale, C, seqs, config
+):  # fmt: skip
+    given = dict(scale=scale, C=C, seqs=seqs, config=config)
+    launches = launch(q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, **given)
+    return over_parts(launches, turns, handed, k, seqs)
+
+
 configs = hopper_first(plain_configs, BV=64, num_warps=4, num_stages=1)
 LAUNCHERS = [
-    Launcher("triton", launch, configs, unless_cut(one_piece_limits), always=("d_x",)),
+    Launcher("triton", launch, configs, unless_spread(unless_cut(one_piece_limits)), always=("d_x",)),
     Launcher(
-        "triton pieces", pieces_launch, in_pieces(configs, gluon=1), where_cut(one_piece_limits), SCRATCH,
+        "pieces", pieces_launch, in_pieces(configs, gluon=1), where_cut(one_piece_limits), SCRATCH,
+        always=("d_x",),
+    ),
+    Launcher(
+        "parts", parts_launch, in_parts(configs, gluon=1), where_spread(one_piece_limits), HANDED,
         always=("d_x",),
     ),
 ]  # fmt: skip

@@ -73,6 +73,6 @@ configs = chunk_delta_reverse.configs
 LAUNCHERS = [
     Launcher("triton", launch, configs, segment_limits, {**ROWS, **SCRATCH}),
     Launcher(
-        "triton pieces", pieces_launch, in_pieces(configs), segment_pieces_limits, {**ROWS, **FORGOTTEN, **OF_MAPS}
+        "pieces", pieces_launch, in_pieces(configs), segment_pieces_limits, {**ROWS, **FORGOTTEN, **OF_MAPS}
     ),
 ]

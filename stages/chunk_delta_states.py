@@ -117,5 +117,5 @@ def pieces_launch(
 configs = hopper_first(delta_scan_configs, BV=64, num_warps=4, num_stages=2)
 LAUNCHERS = [
     Launcher("triton", launch, configs, unless_cut(one_piece_limits)),
-    Launcher("triton pieces", pieces_launch, in_pieces(configs, gluon=1), where_cut(one_piece_limits), SCRATCH),
+    Launcher("pieces", pieces_launch, in_pieces(configs, gluon=1), where_cut(one_piece_limits), SCRATCH),
 ]

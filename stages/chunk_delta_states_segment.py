@@ -69,5 +69,5 @@ def pieces_launch(k, v, beta, Ai, g, initial_state, map, state, forgotten, maps,
 configs = chunk_delta_states.configs
 LAUNCHERS = [
     Launcher("triton", launch, configs, segment_limits, SCRATCH),
-    Launcher("triton pieces", pieces_launch, in_pieces(configs), segment_pieces_limits, {**FORGOTTEN, **OF_MAPS}),
+    Launcher("pieces", pieces_launch, in_pieces(configs), segment_pieces_limits, {**FORGOTTEN, **OF_MAPS}),
 ]

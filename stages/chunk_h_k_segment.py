@@ -58,6 +58,6 @@ def pieces_launch(kg, v, b_end, initial_state, decay, state, forgotten, decays, 
 LAUNCHERS = [
     Launcher("triton", launch, segment_configs, segment_limits, SCRATCH),
     Launcher(
-        "triton pieces", pieces_launch, in_pieces(segment_configs), segment_pieces_limits, {**FORGOTTEN, **OF_DECAYS}
+        "pieces", pieces_launch, in_pieces(segment_configs), segment_pieces_limits, {**FORGOTTEN, **OF_DECAYS}
     ),
 ]

@@ -87,5 +87,5 @@ def pieces_launch(
 
 LAUNCHERS = [
     Launcher("triton", launch, configs, segment_limits, SCRATCH),
-    Launcher("triton pieces", pieces_launch, in_pieces(configs), segment_pieces_limits, {**FORGOTTEN, **OF_DECAYS}),
+    Launcher("pieces", pieces_launch, in_pieces(configs), segment_pieces_limits, {**FORGOTTEN, **OF_DECAYS}),
 ]

@@ -61,6 +61,6 @@ def pieces_launch(k, v, g, g_gamma, initial_state, decay, state, forgotten, deca
 LAUNCHERS = [
     Launcher("triton", launch, segment_configs, segment_limits, SCRATCH),
     Launcher(
-        "triton pieces", pieces_launch, in_pieces(segment_configs), segment_pieces_limits, {**FORGOTTEN, **OF_DECAYS}
+        "pieces", pieces_launch, in_pieces(segment_configs), segment_pieces_limits, {**FORGOTTEN, **OF_DECAYS}
     ),
 ]

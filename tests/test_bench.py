@@ -145,6 +145,11 @@ def test_every_case_is_one_of_the_progress_lines(bench):
     assert "s left" in err
 
 
+def test_what_is_named_twice_is_one_case(bench):
+    _, _, err = bench("op.yaml", "--workload", "tiny,tiny")
+    assert set(re.findall(r"\[\d/(\d)\]", err)) == {"1"}
+
+
 # --- peers
 
 

@@ -58,7 +58,7 @@ def test_without_a_gpu_that_is_all_that_is_said(bench_peers, monkeypatch, capsys
     assert bench_peers.main([]) == 3
     assert capsys.readouterr() == (
         "", "error[CW701]: the peers' kernels need a GPU, and there is none\n"
-        "  help: without one, chunkwise bench gated_delta --vs eager\n"
+        "help: without one, chunkwise bench gated_delta --vs eager\n"
     )  # fmt: skip
 
 

@@ -176,6 +176,18 @@ def test_a_reference_that_is_no_truth(found, old, new, help):
     assert help in text and "narrower" not in text
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_an_input_that_is_not_finite(found, number):
+    """No stage is to blame for what becomes of it. -inf, which a gate may be, is named where nothing else is wrong."""
+    x, z = X.clone(), X.clone()
+    z[1, 2, 0, 3], x[0, 1, 2, 4] = number, -float("inf")
+    text = render(found(x=x, z=z).failure)
+    assert f"\nhelp: correct the input: z[1, 2, 0, 3] = {number}" in text and " --> op.yaml:5:3\n" in text
+    text = render(found(x=x).failure)
+    assert text.startswith("error[CW801]: stage act (silu), output y, is the first out of budget: 1 values are not fin")
+    assert "\nhelp: correct the input: x[0, 1, 2, 4] = -inf" in text and " --> op.yaml:4:3\n" in text
+
+
 AMPLIFYING = """\
 schema: pipeline/v1
 name: op

@@ -309,6 +309,19 @@ def test_options_without_an_effect_beside_an_inputs_file_are_refused(document):
     assert document("verify", "gated_delta", "--inputs", real, "--axes", "C=32", "--device", "cpu")[0] == 0
 
 
+@pytest.mark.parametrize("pipeline, case, help", [
+    ("kda", "equal_keys", "leave it out"),
+    ("gla", "equal_keys", "cases of gla are typical, weak_gate, strong_gate, resets"),
+    ("linear_attn", "strong_gate", "leave it out"),
+])  # fmt: skip
+def test_a_case_of_other_inputs_than_a_pipeline_has(document, pipeline, case, help):
+    """It would be in the report, and its looser budgets would hold, over inputs that are not of it."""
+    code, result = document("verify", pipeline, "--case", case, "--device", "cpu")
+    (error,) = result["errors"]
+    start = f"--case {case} has no effect: no input of {pipeline} is what it is about, "
+    assert (code, error["code"], error["help"]) == (2, "CW601", help) and error["message"].startswith(start)
+
+
 def test_check_reports_every_file(document, here):
     (here / "wrong.yaml").write_text(WRONG)
     code, result = document("check", "simple_gla", "wrong.yaml", "nowhere.yaml", "gated_delta")

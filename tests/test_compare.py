@@ -92,14 +92,81 @@ def test_two_implementations_of_one_file(chunkwise):
 
 def test_two_pipelines_by_their_graphs_and_their_records(chunkwise):
     """What both have is paired by what it computes; what one alone has is said to be missing."""
-    scan, out = at(1.0, pipeline="simple_gla"), at(1.0, pipeline="simple_gla", stage="out", uses="chunk_o")
+    scan = at(1.0, pipeline="simple_gla", uses="chunk_h")
+    out = at(1.0, pipeline="simple_gla", stage="out", uses="chunk_o")
     records = [scan, out, at(2.0, pipeline="gated_delta"), at(1.0, pipeline="gated_delta", stage="solve")]
     Path("out/bench").mkdir(parents=True)
     written("out/bench/records.jsonl", *records)
     code, text, _ = chunkwise("compare", "simple_gla", "gated_delta")
     assert code == 0 and "~ scan use  chunk_h -> chunk_delta_h" in text
-    rows = {row.split()[0]: row.split() for row in text.splitlines() if " stage alone " in row}
-    assert rows["scan"][-1] == "slower" and rows["solve"][-1] == "simple_gla" and rows["out"][-1] == "gated_delta"
+    assert rows_of(text) == [
+        "scan (chunk_h -> chunk_delta_h)  stage alone  1.000  2.000  +100.0 %  0.7 %  slower",
+        "solve  stage alone  -  1.000  not in simple_gla",
+        "out  stage alone  1.000  -  not in gated_delta",
+    ]
+
+
+def test_two_of_one_name_are_the_first_and_the_second(chunkwise):
+    Path("out/bench").mkdir(parents=True)
+    written("out/bench/records.jsonl", at(1.0, pipeline="simple_gla", uses="chunk_h"))
+    code, text, _ = chunkwise("compare", "simple_gla", "simple_gla")
+    assert code == 0 and rows_of(text) == ["scan  stage alone  1.000  1.000  +0.0 %  0.7 %  same"]
+    head = next(line for line in lines_of(text) if "change" in line)
+    assert re.split(" {2,}", head.strip()) == ["scope", "first ms", "second ms", "change", "+-", "verdict"]
+
+
+def rows_of(text):
+    """The rows of stages, their cells two spaces apart."""
+    rows = (line.strip() for line in text.splitlines() if " stage alone " in line)
+    return [re.sub(" {2,}", "  ", row) for row in rows]
+
+
+SWAPPED = """\
+schema: pipeline/v1
+name: other
+inputs: {z: B T HV}
+definition: {step: [y = 2 * z]}
+stages: {two: {use: twice, in: {x: z}}, one: {use: same, in: {x: two.y}}}
+outputs: {y: one.y}
+"""
+
+
+def test_what_is_used_says_which_stage_is_which(chunkwise):
+    """Each id means the other stage there, and no value has the name that it has here."""
+    Path("own").mkdir()
+    for stage, source in {"twice": STAGE, "same": SAME}.items():
+        Path("own", f"{stage}.py").write_text(source)
+    Path("op.yaml").write_text(TWO)
+    Path("other.yaml").write_text(SWAPPED)
+    sides = {"op": {"one": "twice", "two": "same"}, "other": {"two": "twice", "one": "same"}}
+    times = {"twice": 1.0, "same": 3.0}
+    records = [at(times[use], pipeline=name, stage=id, uses=use) for name in sides for id, use in sides[name].items()]
+    Path("out/bench").mkdir(parents=True)
+    written("out/bench/records.jsonl", *records)
+    code, text, _ = chunkwise("compare", "op.yaml", "other.yaml", "--stages", "own")
+    assert code == 0 and rows_of(text) == [
+        "one -> two  stage alone  1.000  1.000  +0.0 %  0.7 %  same",
+        "two -> one  stage alone  3.000  3.000  +0.0 %  0.7 %  same",
+    ]
+    _, out, _ = chunkwise("compare", "op.yaml", "other.yaml", "--stages", "own", "--json")
+    row = json.loads(out)["rows"][0]
+    assert (row["stages"], row["uses"]) == (["one", "two"], ["twice", "twice"])
+
+
+def test_what_one_side_has_alone_is_a_row_though_its_sizes_have_an_axis_more(chunkwise):
+    """gla has chunks, gla_serial has none."""
+    axes, chunks = {"B": 1, "T": 64}, {"C": 64}
+    gla = [("cumsum", "chunk_local_cumsum_k"), ("scan", "chunk_h_k")]
+    records = [at(1.0, pipeline="gla", stage=id, uses=use) for id, use in gla]
+    records = [replace(each, workload=replace(each.workload, axes=axes | chunks)) for each in records]
+    serial = at(2.0, pipeline="gla_serial", uses="gla_chunk_scan")
+    Path("out/bench").mkdir(parents=True)
+    written("out/bench/records.jsonl", *records, replace(serial, workload=replace(serial.workload, axes=axes)))
+    code, text, _ = chunkwise("compare", "gla", "gla_serial")
+    assert code == 0 and rows_of(text) == [
+        "scan (chunk_h_k -> gla_chunk_scan)  stage alone  1.000  2.000  +100.0 %  0.7 %  slower",
+        "cumsum  stage alone  1.000  -  not in gla_serial",
+    ]
 
 
 def test_what_is_not_timed_any_more_is_a_regression(chunkwise):

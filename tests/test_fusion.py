@@ -442,7 +442,7 @@ def test_scans_for_hopper_are_one_launch(io, grids):
     "io, K, V, C, H, kernels",
     [
         (torch.bfloat16, 64, 128, 64, 4, ["chunk_delta_grads_sm90_kernel"]),
-        (torch.bfloat16, 128, 64, 64, 2, ["clear_kernel", "chunk_delta_grads_sm90_kernel"]),
+        (torch.bfloat16, 128, 64, 64, 2, ["chunk_delta_grads_sm90_kernel"]),
         (torch.bfloat16, 128, 64, 64, 1, ["chunk_delta_grads_sm90_kernel", "group_sums_kernel", "group_sums_kernel"]),
         (torch.bfloat16, 128, 256, 64, 4, ["chunk_delta_grads_kernel"]),
         (torch.bfloat16, 128, 128, 32, 4, ["chunk_delta_grads_kernel"]),
@@ -466,7 +466,7 @@ def test_value_heads_in_turns(B, T, grid):
     stage, axes = find_stages()["chunk_delta_grads"], dict(B=B, T=T, H=1, HV=2, K=128, V=128, C=64)
     launcher = next(each for each in stage.launchers if each.name == "turns")
     [config] = launcher.configs(axes, "sm_90")
-    _, launch = meta_launches(stage.contract, launcher, False, axes, torch.bfloat16, "plain", config)
+    [launch] = meta_launches(stage.contract, launcher, False, axes, torch.bfloat16, "plain", config)
     assert launch.grid == (grid,)
 
 
@@ -495,12 +495,21 @@ def test_a_pickled_op_keeps_its_fusions():
     "name, message",
     [
         ("chunk_delta_p", "error[CW601]: there is no fusion chunk_delta_p\nhelp: did you mean chunk_delta_o?"),
+        (",chunk_delta_o", "error[CW601]: one of the fusions in ',chunk_delta_o' has no name\nhelp: fusions are "),
         ("chunk_o", "error[CW601]: chunk_o stands for no other stages\nhelp: fusions are none, auto, "),
     ],
 )
 def test_an_unknown_fusion(capsys, name, message):
     assert main(["run", "gated_delta", "--fuse", name]) == 2
     assert capsys.readouterr().err.startswith(message)
+
+
+def test_a_fusion_of_the_chunked_form_where_a_call_goes_token_by_token():
+    an_op = load("gated_delta", fuse="chunk_delta_o")
+    assert an_op.bind(inputs(an_op, **{**SIZES, "T": 5})).forward_plan().notes == (
+        "out: fused_recurrent_delta in place of cumsum, kkt, solve, wy, scan, out",
+        "chunk_delta_o not used: fused_recurrent_delta goes token by token here; mode chunk runs other stages",
+    )
 
 
 def test_run_says_what_is_fused(capsys, tmp_path):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from support.ops import GATED, PIPELINES, inputs, op
 
-from chunkwise.runner.verification.generate import CASES, ILL_CONDITIONED
+from chunkwise.runner.verification.generate import CASES, ILL_CONDITIONED, cases_of
 from chunkwise.stages._laws import violations
 
 
@@ -57,6 +57,18 @@ def test_equal_keys():
     assert torch.equal(given["k"], given["k"][:, :1].expand_as(given["k"]))
     assert (given["beta"] == 0.99).all() and given["g"].min() > -0.02
     assert math.isclose(given["k"][0, 0, 0].norm().item(), 1)
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_a_case_is_of_the_pipelines_whose_inputs_it_shapes(name):
+    """equal_keys without keys of length 1 is a weak gate, and none of its own."""
+    typical = inputs(op(name))
+    made = {case: inputs(op(name), case=case) for case in CASES}
+    other = {case for case in CASES if any(not torch.equal(x, typical[key]) for key, x in made[case].items())}
+    known = set(cases_of(op(name).whole)) - {"typical"}
+    assert known <= other and other - known <= {"equal_keys"}
+    same = [key for key, x in made["equal_keys"].items() if x.dim() > 2 and torch.equal(x, x[:, :1].expand_as(x))]
+    assert ("k" in same) == ("equal_keys" in known)
 
 
 def test_ill_conditioned_cases_are_cases():

@@ -112,6 +112,16 @@ def test_what_an_inputs_file_expects_is_compared_or_said_to_be_left_out(document
     assert result["notes"] == ([f"{file}: {left_out}"] if left_out else [])
 
 
+@pytest.mark.parametrize("more", [{}, {"x": "eight more bytes"}, {"x": "sixteen more bytes here"}])
+def test_a_state_of_a_file_wherever_it_starts(document, tmp_path, more):
+    """It is written over, so it must start at a multiple of 16 bytes; where it does in a file is nobody's choice."""
+    an_op = op("gated_delta_decode")
+    given = inputs(an_op, B=3, T=2, H=1, HV=1, K=4, V=4, SLOTS=5)
+    save_file(given, tmp_path / "state.safetensors", more)
+    code, result = document("verify", "gated_delta_decode", "--inputs", "state.safetensors", "--device", "cpu")
+    assert code == 0, result["errors"]
+
+
 def test_rows_say_that_kernels_are_interpreted():
     an_op = op("simple_gla")
     call = an_op.bind(inputs(an_op, B=1, T=20, H=1, HV=1, K=16, V=16))

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from chunkwise.runner import load
+from chunkwise.runner.commands.plan import COLUMNS
 from chunkwise.runner.main import main
 from chunkwise.runner.parallel.cost_model import Machine, as_reported, cost, device_of, factors_of
 
@@ -100,6 +101,7 @@ def test_what_is_planned_is_fused(capsys):
 def test_the_table(capsys):
     assert main(["plan", "gated_delta", "--axes", "B=1,T=524288,H=16", "--backward"]) == 0
     text = capsys.readouterr().out
+    assert "".join(f"{line}\n" for line in COLUMNS) in text and max(map(len, COLUMNS)) <= 120
     assert " 1024 " in text and "each rank is worth 50% of one alone up to 32 ranks; fastest on 64" in text
     assert main("plan gated_delta --axes T=100".split()) == 0
     text = capsys.readouterr().out

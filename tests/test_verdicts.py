@@ -41,6 +41,15 @@ def test_records_meet_their_like_whatever_the_code_and_the_newest_counts():
     assert (out.before, out.verdict) == (None, None)
 
 
+def test_what_is_used_and_its_place_come_before_the_id():
+    """norm and act have changed names; of two alike the first is the first; gate uses another stage than it did."""
+    before = [("norm", "l2norm"), ("act", "sigmoid"), ("a", "conv"), ("b", "conv"), ("gate", "kda_gate")]
+    after = [("act", "l2norm"), ("norm", "sigmoid"), ("c", "conv"), ("d", "conv"), ("gate", "decay_gate"), ("new", "x")]
+    sides = ([with_time(1.0, stage=stage, uses=uses) for stage, uses in side] for side in (before, after))
+    met = [tuple(each and each.what.stage for each in (pair.before, pair.after)) for pair in pairs(*sides)]
+    assert met == [("norm", "act"), ("act", "norm"), ("a", "c"), ("b", "d"), ("gate", "gate"), (None, "new")]
+
+
 def test_another_clock_or_workload_is_another_thing():
     other = replace(FULL, clock=Clock("stage inside", "CUDA events", "warm"))
     sizes = replace(FULL, workload=replace(FULL.workload, axes={"B": 2}))

@@ -130,7 +130,7 @@ def test_a_refused_launcher_says_why():
     texts = [line.text for line in explain(known, "scan")[0].sections["back end"]]
     assert texts[0] == "scan runs on triton: auto is triton on a GPU and the reference without, and the device is sm_90"
     assert texts[1].startswith("scan (chunk_delta_h): its launcher triton refuses: ")
-    assert texts[2].startswith("scan (chunk_delta_h): its launcher triton pieces refuses: ")
+    assert texts[2].startswith("scan (chunk_delta_h): its launcher pieces refuses: ")
     assert texts[3] == "scan (chunk_delta_h) has no kernel for these sizes, and a run refuses them"
 
 

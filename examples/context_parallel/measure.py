@@ -20,10 +20,12 @@ from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.main import main as chunkwise
 from chunkwise.runner.parallel.cut import even_rows
 from chunkwise.runner.parallel.rank_clock import RankClock
+from chunkwise.runner.parallel.torchrun import require_ranks
 from chunkwise.runner.planning.execute import run_step
 from chunkwise.runner.reporting.clocks import clock_of
 from chunkwise.runner.reporting.memory import out_of_memory
 from chunkwise.runner.reporting.timing import passes
+from chunkwise.runner.script import told
 from chunkwise.runner.verification.generate import make_inputs
 
 PIPELINES = ("gated_delta", "simple_gla")
@@ -82,13 +84,15 @@ def line_of(name, size, backward: bool, together: float, single: float | None, r
     return f"{line} {single:10.3f}  {ratio:5.2f}  {100 * ratio / ranks:8.0f} %"
 
 
-def main() -> int:
+@told
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tiny", action="store_true")
-    tiny = parser.parse_args().tiny
+    tiny = parser.parse_args(argv).tiny
     cuda = torch.cuda.is_available()
     if not cuda and not tiny:
         parser.error("there is no GPU for sequences of up to 1,572,864 tokens; --tiny shows it on a CPU")
+    require_ranks("measure.py", "examples/context_parallel/measure.py")
     if cuda:
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")

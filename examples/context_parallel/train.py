@@ -19,6 +19,8 @@ from torch.distributed.fsdp import fully_shard
 from torch.utils.checkpoint import checkpoint
 
 from chunkwise.runner import load
+from chunkwise.runner.parallel.torchrun import require_ranks
+from chunkwise.runner.script import told, whole
 
 DOCUMENTS = (37, 251, 140, 85)
 WIDTH, HEADS, HEAD = 64, 2, 32
@@ -109,10 +111,12 @@ def train(steps: int, rank: int, ranks: int, parallel: bool, device: torch.devic
     return losses
 
 
-def main() -> int:
+@told
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=6)
-    steps = parser.parse_args().steps
+    parser.add_argument("--steps", type=whole, default=6)
+    steps = parser.parse_args(argv).steps
+    require_ranks("train.py", "examples/context_parallel/train.py")
     cuda = torch.cuda.is_available()
     dist.init_process_group("nccl" if cuda else "gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()

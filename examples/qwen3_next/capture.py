@@ -10,14 +10,18 @@ import argparse
 import importlib.util
 import json
 import math
+import os
 from pathlib import Path
 
-import torch
-import transformers
-from safetensors.torch import save_file
-from torch.nn.functional import softplus
-from transformers import Qwen3NextConfig, Qwen3NextModel
-from transformers.models.qwen3_next import modeling_qwen3_next as modeling
+try:
+    import torch
+    import transformers
+    from safetensors.torch import save_file
+    from torch.nn.functional import softplus
+    from transformers import Qwen3NextConfig, Qwen3NextModel
+    from transformers.models.qwen3_next import modeling_qwen3_next as modeling
+except ImportError as error:
+    raise SystemExit(f"{error}; README.md beside this file says which venv this is for") from None
 
 SEED = 20
 BATCH, TOKENS = 2, 137  # three chunks of 64, the last with 9 tokens; the second row continues the text of the first
@@ -150,10 +154,18 @@ def assemble(seen: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
 
 
-def main() -> None:
+def new_file(text: str) -> Path:
+    """As chunkwise.runner.script has it, which this venv has not."""
+    path = Path(text)
+    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text!r} cannot be written")
+    return path
+
+
+def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("gdn_layer.safetensors"))
-    out = parser.parse_args().out
+    parser.add_argument("--out", type=new_file, default=Path(__file__).with_name("gdn_layer.safetensors"))
+    out = parser.parse_args(argv).out
     if importlib.util.find_spec("fla"):
         raise SystemExit("fla is installed, so transformers would not take its own PyTorch path: use another venv")
     torch.set_num_threads(1)  # the order of sums, and so the last bit, depends on it

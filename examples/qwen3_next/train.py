@@ -19,6 +19,7 @@ from capture import RULE, build_model, modeling, text_tokens
 from torch.overrides import TorchFunctionMode
 
 from chunkwise.runner import chunk_gated_delta_rule, load
+from chunkwise.runner.script import device_option, told, whole
 from chunkwise.runner.verification.budgets import Verdict, arithmetic_noise, judge
 from chunkwise.runner.verification.oracle import definition_outputs
 from chunkwise.runner.verification.rounding import Stochastic
@@ -122,12 +123,13 @@ def compare(steps: int, device) -> bool:
     return ok
 
 
-def main() -> int:
+@told
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--device", default="cpu")
-    options = parser.parse_args()
-    return 0 if compare(options.steps, torch.device(options.device)) else 1
+    parser.add_argument("--steps", type=whole, default=6)
+    device_option(parser, "cpu")
+    options = parser.parse_args(argv)
+    return 0 if compare(options.steps, options.device) else 1
 
 
 if __name__ == "__main__":

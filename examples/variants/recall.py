@@ -23,7 +23,10 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize, softplus
 
-from chunkwise.runner import load
+from chunkwise.runner import ChunkwiseError, Diagnostic, load
+from chunkwise.runner.diagnostics import codes
+from chunkwise.runner.reporting.write_file import refusals
+from chunkwise.runner.script import new_file, told, whole
 
 FOLDER = Path(__file__).parent
 SIX = ("gated_delta_negative", "gated_delta_output_gate", "comba", "gla_normalised", "kda_scalar_gate", "coupled_delta")
@@ -54,13 +57,25 @@ def within(x: Tensor, laws) -> Tensor:
     for law in laws:
         if law.kind == "unit_norm":
             x = normalize(x, dim=-1)
-        elif law.kind != "interval":
-            raise SystemExit(f"recall.py has no numbers for the law {law.text}")
         elif math.isfinite(law.low) and math.isfinite(law.high):
             x = law.low + (law.high - law.low) * x.sigmoid()
         else:
             x = law.low + softplus(x) if math.isfinite(law.low) else law.high - softplus(x)
     return x
+
+
+def mixer_op(source: str):
+    """The op of a pipeline. Raises ChunkwiseError where its inputs cannot be made from tokens here."""
+    op = load(source, backend="reference")
+    for name, entry in op.spec.inputs.items():
+        value = op.whole.inputs[name]
+        axes = sorted({str(axis) for axis in value.axes} - {"B", "T", *SIZES})
+        laws = [law.text for law in value.laws if law.kind not in ("unit_norm", "interval")]
+        if not entry.optional and (axes or laws):
+            lack = f"sizes for {', '.join(axes)}" if axes else f"numbers for the law {laws[0]}"
+            message = f"recall.py has no {lack}, and {op.spec.name} wants them for {name}"
+            raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="take an op of tokens, such as simple_gla"))
+    return op.with_axes({"C": CHUNK}) if "C" in op.spec.axes else op
 
 
 class Mixer(nn.Module):
@@ -149,23 +164,31 @@ def draw(curves: dict[str, Tensor], task: Task, path: Path):
             at.set(title=title, xlabel="step", ylim=(0, None), facecolor="none")
             at.spines[["top", "right"]].set_visible(False)
         figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
-        figure.savefig(path, transparent=True, metadata={"Date": None} if path.suffix == ".svg" else None)
+        with refusals(path):
+            figure.savefig(path, transparent=True, metadata={"Date": None} if path.suffix == ".svg" else None)
 
 
-def main() -> int:
+def picture(text: str) -> Path:
+    path, known = new_file(text), Figure().canvas.get_supported_filetypes()
+    if path.suffix[1:] not in known:
+        raise argparse.ArgumentTypeError(f"{text!r} is no picture: it ends in none of .{', .'.join(known)}")
+    return path
+
+
+@told
+def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pipeline", nargs="+", default=[str(FOLDER / f"{name}.yaml") for name in SIX])
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--pairs", type=int, default=Task.pairs)
-    parser.add_argument("--batch", type=int, default=Task.batch)
-    parser.add_argument("--out", type=Path, default=Path("recall.svg"))
-    options = parser.parse_args()
+    parser.add_argument("--steps", type=whole, default=200)
+    parser.add_argument("--pairs", type=whole, default=Task.pairs)
+    parser.add_argument("--batch", type=whole, default=Task.batch)
+    parser.add_argument("--out", type=picture, default="recall.svg")
+    options = parser.parse_args(argv)
     torch.set_num_threads(1)
     task, curves = Task(pairs=options.pairs, batch=options.batch), {}
+    ops = [mixer_op(source) for source in options.pipeline]
     print(f"{'pipeline':26} loss: first    last   accuracy: first    last")
-    for source in options.pipeline:
-        op = load(source, backend="reference")
-        op = op.with_axes({"C": CHUNK}) if "C" in op.spec.axes else op
+    for op in ops:
         curves[op.spec.name] = curve = train(op, task, options.steps)
         (loss, right), (last_loss, last_right) = curve[0].tolist(), smooth(curve)[-1].tolist()
         print(f"{op.spec.name:26} {loss:11.3f} {last_loss:7.3f} {right:17.3f} {last_right:7.3f}", flush=True)

@@ -5,6 +5,7 @@
 Options go to `chunkwise run`, which verifies a variant before it times it.
 """
 
+import argparse
 import json
 import subprocess
 import sys
@@ -18,11 +19,15 @@ Each file is a variant of at most 30 lines. `python examples/variants/tables.py 
 them again; times are in ms, each stage alone, then the whole op. `chunkwise run FILE` prints more of the same."""
 
 
-def section(file: Path) -> str:
-    command = [sys.executable, "-m", "chunkwise.runner", "run", file, "--json", *sys.argv[1:]]
-    report = json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True).stdout)
+def section(file: Path, options: list[str]) -> str:
+    """Raises SystemExit, as its run ended."""
+    command = [sys.executable, "-m", "chunkwise.runner", "run", file, "--json", *options]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    report = json.loads(done.stdout)
     if not report["ok"]:
-        sys.exit(f"{file.name}: {report['errors']}")
+        for error in report["errors"]:
+            print(f"{file.name}: error[{error['code']}]: {error['message']}", file=sys.stderr)
+        raise SystemExit(done.returncode)
     spec, device = load(str(file)).spec, report["environment"].get("gpu") or report["environment"]["cpu"]
     comment = [line[2:] for line in file.read_text().splitlines() if line.startswith("# ") and "$schema" not in line]
     why = "\n".join(line for line in comment if not line.startswith("  chunkwise"))
@@ -36,4 +41,13 @@ def section(file: Path) -> str:
 | stage | uses | ms | share |\n|---|---|--:|--:|\n{table}"""
 
 
-print("\n\n".join([INTRO, *(section(file) for file in sorted(Path(__file__).parent.glob("*.yaml")))]))
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0], allow_abbrev=False,
+                                     epilog="any option goes to chunkwise run")  # fmt: skip
+    _, options = parser.parse_known_args(argv)
+    files = sorted(Path(__file__).parent.glob("*.yaml"))
+    print("\n\n".join([INTRO, *(section(file, options) for file in files)]))
+
+
+if __name__ == "__main__":
+    main()

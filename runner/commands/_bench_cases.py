@@ -26,11 +26,12 @@ SIZE = r"([0-9]{1,9})(k?)"
 def bench_cases(args) -> list[Case]:
     """Everything is read and checked before anything is measured. Raises ChunkwiseError."""
     device, seqlens, budget = pick_device(args), read_seqlens(args.seqlens), read_budget(args)
-    modes, workloads = chosen("--mode", args.mode, MODES), args.workload.split(",") if args.workload else [None]
+    modes = chosen("--mode", args.mode, MODES)
+    pipelines, workloads = map(dict.fromkeys, (args.pipelines, args.workload.split(",") if args.workload else [None]))
     for mode in modes:
         refuse_recurrent_gradients(mode, args.backward)
     cases = []
-    for name, dtype, mode in itertools.product(args.pipelines, dtypes(args, device), modes):
+    for name, dtype, mode in itertools.product(pipelines, dtypes(args, device), modes):
         op = load(name, backend=args.backend, stages=args.stages, memory_budget=budget, mode=mode, fuse=args.fuse)
         absent = left_out(args.without, op)
         for base, point in itertools.product(workloads, sweep_points(args.sweep)):

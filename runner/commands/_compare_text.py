@@ -1,7 +1,7 @@
 """What was compared, as tables, as JSON and as errors."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..benching.record import Record
 from ..benching.tables import ms
@@ -16,19 +16,25 @@ from ._tables import table
 @dataclass(frozen=True)
 class Sides:
     """before, after: what the two are called. missing: what is said of a thing that one of them lacks. about: what the
-    tables are titled with, if not with the one pipeline."""
+    tables are titled with, if not with the one pipeline. axes: whose sizes they are titled with, if not with all."""
 
     before: str = "before"
     after: str = "after"
     missing: tuple[str, str] = ("not there before", "not there after")
     about: str | None = None
+    axes: frozenset[str] | None = None
 
     @staticmethod
-    def named(before: str, after: str, about: str | None = None) -> "Sides":
-        return Sides(before, after, (f"not in {before}", f"not in {after}"), about)
+    def named(before: str, after: str, about: str | None = None, axes: frozenset[str] | None = None) -> "Sides":
+        """Two of one name are the first and the second."""
+        before, after = (before, after) if before != after else ("first", "second")
+        return Sides(before, after, (f"not in {before}", f"not in {after}"), about, axes)
 
     def title(self, pair: Pair) -> str:
         workload = pair.shown.workload
+        if self.axes is not None:
+            axes = {axis: size for axis, size in workload.axes.items() if axis in self.axes}
+            workload = replace(workload, axes=axes)
         return f"{self.about or pair.shown.what.pipeline}: {workload.dtype}, {workload.mode}, {workload.sizes}"
 
 
@@ -46,16 +52,17 @@ def regressions(rows: Iterable[Pair], most: float, sides: Sides) -> list[Diagnos
 def slower(pair: Pair, sides: Sides) -> str:
     found, both = pair.verdict, ((pair.before, sides.before), (pair.after, sides.after))
     times = ", ".join(f"{name} {each.timing.median_ms:.4g} ms" for each, name in both)
-    return f"{what(pair.after)} is slower by {found.change_pct:.1f} %, with a noise of {found.noise_pct:.1f} %: {times}"
+    return f"{what(pair)} is slower by {found.change_pct:.1f} %, with a noise of {found.noise_pct:.1f} %: {times}"
 
 
 def lost(pair: Pair, sides: Sides) -> str:
     time = f"{sides.before} {pair.before.timing.median_ms:.4g} ms, {sides.after} none"
-    return f"{what(pair.after)} is not timed any more: {time}, for {pair.after.why}"
+    return f"{what(pair)} is not timed any more: {time}, for {pair.after.why}"
 
 
-def what(record: Record) -> str:
-    return f"{record.what.pipeline}, {record.what.stage} ({record.what.implementation}, {record.clock.scope})"
+def what(pair: Pair) -> str:
+    record = pair.after
+    return f"{record.what.pipeline}, {name_of(pair)} ({record.what.implementation}, {record.clock.scope})"
 
 
 def place_of(record: Record) -> Mark | None:
@@ -79,11 +86,18 @@ def verdict_tables(rows: Iterable[Pair], sides: Sides) -> list:
 def row(pair: Pair, sides: Sides) -> tuple[str, ...]:
     shown, found = pair.shown, pair.verdict
     one = len({each.what.implementation for each in (pair.before, pair.after) if each}) == 1
-    name = f"{shown.what.stage}, {shown.what.implementation}" if one and not shown.what.uses else shown.what.stage
+    name = f"{shown.what.stage}, {shown.what.implementation}" if one and not shown.what.uses else name_of(pair)
     times = [ms(each.timing.median_ms) if each and each.timing else "-" for each in (pair.before, pair.after)]
     if not found:
         return (name, shown.clock.scope, *times, "", "", why_none(pair, sides))
     return (name, shown.clock.scope, *times, f"{found.change_pct:+.1f} %", f"{found.noise_pct:.1f} %", found.word)
+
+
+def name_of(pair: Pair) -> str:
+    """``scan``; ``scan -> states`` where their ids differ, ``scan (chunk_h -> chunk_h_o)`` where what they use does."""
+    both = [each.what for each in (pair.before, pair.after) if each]
+    ids, uses = (" -> ".join(dict.fromkeys(texts)) for texts in zip(*((each.stage, each.uses) for each in both)))
+    return f"{ids} ({uses})" if len({each.uses for each in both}) > 1 else ids
 
 
 def why_none(pair: Pair, sides: Sides) -> str:
@@ -101,6 +115,8 @@ def row_documents(rows: Sequence[Pair], sides: Sides) -> list[dict]:
 def row_document(pair: Pair, sides: Sides) -> dict:
     shown, found = pair.shown, pair.verdict
     facts = {"pipeline": shown.what.pipeline, "stage": shown.what.stage, "scope": shown.clock.scope}
+    facts |= {"stages": [each and each.what.stage for each in (pair.before, pair.after)]}
+    facts |= {"uses": [each and each.what.uses for each in (pair.before, pair.after)]}
     facts |= {"implementation": [each and each.what.implementation for each in (pair.before, pair.after)]}
     facts |= {"median_ms": [each and each.timing and each.timing.median_ms for each in (pair.before, pair.after)]}
     facts |= {"records": [each and each.id for each in (pair.before, pair.after)]}

@@ -18,6 +18,7 @@ from ..parallel.lost_rank import meeting
 from ..parallel.parallel_op import ParallelOp
 from ..parallel.rank_clock import RankClock
 from ..parallel.split_graph import cut_errors
+from ..parallel.torchrun import require_ranks
 from ..parallel.verify_ranks import verify_ranks
 from ..reporting.outcome import Outcome, Progress, document_text
 from ..reporting.report_run import RunReport, document, run_lines, run_table
@@ -42,7 +43,7 @@ def run_ranks(args) -> Outcome:
     try:
         op = cut_op(args)
         out_folder(args.out, op.spec.name)
-        require_ranks()
+        require_ranks("--context-parallel", "-m chunkwise.runner run PIPE --context-parallel")
         outcome = run_group(args, op)
     except ChunkwiseError as error:
         outcome = Outcome.of_errors(error.diagnostics)
@@ -76,13 +77,6 @@ def cut_op(args):
 
 def rank_of_environment() -> int:
     return int(os.environ.get("RANK", 0))
-
-
-def require_ranks() -> None:
-    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
-        message = "--context-parallel needs several processes, and this one was started alone"
-        help = "torchrun --nproc-per-node 2 -m chunkwise.runner run PIPE --context-parallel"
-        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help))
 
 
 def run_group(args, op) -> Outcome:

@@ -9,8 +9,9 @@ from ..calling.function import Op, load
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.sizes import complete
+from ..planning.devices import read_device
 from ..planning.dtypes import IO_DTYPES
-from ..verification.generate import make_inputs
+from ..verification.generate import CASES, cases_of, make_inputs
 from ..verification.inputs_file import read_inputs
 from ._options import fixed_axes, input_sizes, read_axes, read_budget, read_params, read_seqlens, workload
 
@@ -78,10 +79,20 @@ def refuse_options_beside_a_file(args, op: Op, axes: Mapping[str, int]) -> None:
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help))
 
 
+def refuse_another_case(op: Op, case: str) -> None:
+    """One whose name would stand in the report, over inputs that are not of it."""
+    if case not in (known := cases_of(op.whole)):
+        message = f"--case {case} has no effect: no input of {op.spec.name} is what it is about, {CASES[case]}"
+        help = f"cases of {op.spec.name} are {', '.join(known)}" if known[1:] else "leave it out"
+        raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help))
+
+
 def generated(op: Op, base, axes, seqlens, io, device, args) -> dict[str, torch.Tensor | None]:
+    case = getattr(args, "case", "typical")
+    refuse_another_case(op, case)
     sizes = input_sizes(op.whole, base, axes, seqlens)
     sizes = complete(op.whole, sizes, len(seqlens) if seqlens is not None else None)
-    return make_inputs(op.whole, sizes, io, device, args.seed, getattr(args, "case", "typical"))
+    return make_inputs(op.whole, sizes, io, device, args.seed, case)
 
 
 def pick_device(args) -> torch.device:
@@ -94,22 +105,7 @@ def pick_device(args) -> torch.device:
                 Diagnostic(codes.NO_GPU, "the triton back end needs a GPU, and there is none", help=help)
             )
         return torch.device("cpu" if cpu else "cuda:0")
-    try:
-        device = torch.device(args.device)
-    except RuntimeError:
-        raise ChunkwiseError(
-            Diagnostic(codes.USAGE, f"--device {args.device!r} is not a device", help="cpu, cuda or cuda:1")
-        ) from None
-    if device.type not in ("cpu", "cuda"):
-        raise ChunkwiseError(Diagnostic(codes.USAGE, f"--device {args.device}: devices are cpu and cuda"))
-    if device.type == "cpu" and device.index:
-        raise ChunkwiseError(Diagnostic(codes.USAGE, f"--device {args.device}: there is one cpu", help="--device cpu"))
-    if device.type == "cuda":
-        count = torch.cuda.device_count()
-        if (device.index or 0) >= count:
-            raise ChunkwiseError(Diagnostic(codes.NO_GPU, f"--device {args.device}: this machine has {count} GPUs"))
-        return torch.device("cuda", device.index or 0)
-    return device
+    return read_device(args.device)
 
 
 def pick_dtype(args, device: torch.device) -> tuple[torch.dtype, tuple[str, ...]]:

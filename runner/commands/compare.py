@@ -7,7 +7,15 @@ from pathlib import Path
 from ..benching.record import FILE, FIRST_CALL, Record, read_some_records
 from ..calling.function import load
 from ..comparing.compare_graphs import difference
-from ..comparing.compare_records import Pair, between_implementations, between_pipelines, differences, pairs, unlike
+from ..comparing.compare_records import (
+    Pair,
+    axes_in_common,
+    between_implementations,
+    between_pipelines,
+    differences,
+    pairs,
+    unlike,
+)
 from ..comparing.compare_reports import id_in_new
 from ..comparing.trees import is_revision
 from ..diagnostics import codes
@@ -110,9 +118,9 @@ def require_effect(args) -> int | None:
 def of_revisions(args) -> Compared:
     raced = race_revisions(args)
     before, after = raced.trees
-    names = (before.hash, after.hash) if before.hash != after.hash else ("first", "second")
     facts = {"revisions": documents(raced), "rounds": args.rounds}
-    return Compared(raced.pairs, Sides.named(*names), (*headline(raced, args.rounds),), facts, raced.failures)
+    sides, lines = Sides.named(before.hash, after.hash), (*headline(raced, args.rounds),)
+    return Compared(raced.pairs, sides, lines, facts, raced.failures)
 
 
 def of_pipelines(args) -> Compared:
@@ -128,7 +136,7 @@ def of_pipelines(args) -> Compared:
     ids = {record.what.stage: id_in_new(graphs, record.what.stage) for record in before}
     found = in_common(before, after, between_pipelines(before, after, ids))
     names = graphs.old.name, graphs.new.name
-    sides = Sides.named(*names, " and ".join(dict.fromkeys(names)))
+    sides = Sides.named(*names, " and ".join(dict.fromkeys(names)), axes_in_common(before, after))
     return Compared(found, sides, tuple(diff_lines(graphs)), {"graphs": diff_document(graphs, None, [])})
 
 

@@ -20,6 +20,11 @@ from ._tables import table
 
 NAME = "plan"
 HELP = "predict what cutting sequences over many ranks costs and saves, for a machine given in numbers"
+COLUMNS = (
+    "rows each: tokens of a rank; ms of one call, on the slowest rank; MB in: 10^6 bytes that come from other ranks;",
+    "merge, depth: maps applied one after the other; speed-up: over one rank; each: the speed-up per rank",
+)
+"""What stands in the table, below it."""
 PAYS = 0.5
 """Splitting is said to pay while each rank does at least so much of what it would do alone."""
 
@@ -142,6 +147,7 @@ def lines(costs: list[Cost], machine: Machine, measured: bool, gathers: bool) ->
     basis = "the report's times of each stage" if measured else "peaks alone, which no kernel reaches: pass --report"
     attention = ["attention by all keys: a causal mask leaves one rank half of that, the last of many all of it"]
     return [
+        *COLUMNS,
         *(attention if gathers else []),
         f"by {basis}; link {machine.link_gbps:g} GB/s and {machine.link_us:g} us a collective, nothing overlapped",
         f"{worth}; fastest on {fastest.ranks}",

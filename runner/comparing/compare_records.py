@@ -1,13 +1,15 @@
 """Two sets of records side by side: which is which of the other, and a verdict for each pair."""
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..benching.record import Record, Workload
 from .verdicts import SAME, Verdict, verdict
 
 Key = Callable[[Record], tuple]
+Seen = tuple[Record, Record]
+"""A record as it is looked for, and itself."""
 
 
 @dataclass(frozen=True)
@@ -46,40 +48,79 @@ def sizes(workload: Workload) -> tuple:
     return axes, workload.dtype, workload.mode, workload.seqlens, workload.absent, workload.backward
 
 
-def pairs(before: Iterable[Record], after: Iterable[Record], key: Key = thing) -> list[Pair]:
+def use(record: Record) -> str:
+    """What the stage's id stands for; of the op and of a sum, which are no stage, their name."""
+    return record.what.uses or record.what.stage
+
+
+def thing_and_use(record: Record) -> tuple:
+    return *thing(record), use(record)
+
+
+def thing_by_use(record: Record) -> tuple:
+    """The thing under whatever id; of several alike, what is left stands in the order of the records."""
+    return thing(replace(record, what=replace(record.what, stage=use(record))))
+
+
+WAYS = thing_and_use, thing_by_use, thing
+"""By which two records meet, first to last: an id alone says least of what ran under it."""
+
+
+def pairs(before: Iterable[Record], after: Iterable[Record]) -> list[Pair]:
     """In the order of the second set; what only the first one has comes last. Of several records of one thing the last
     counts, for it is the newest."""
-    old, new = ({key(record): record for record in records} for records in (before, after))
-    return [Pair(old.get(name), record) for name, record in new.items()] + [
-        Pair(record, None) for name, record in old.items() if name not in new
-    ]
+    return paired(*([(record, record) for record in records] for records in (before, after)), WAYS)
+
+
+def paired(before: Iterable[Seen], after: Iterable[Seen], ways: Sequence[Key]) -> list[Pair]:
+    old, new = ({thing(seen): (seen, record) for seen, record in each} for each in (before, after))
+    met: dict[tuple, tuple] = {}
+    for way in ways:
+        met |= met_by(way, unmet(old, met.values()), unmet(new, met))
+    pairs = [Pair(old[met[name]][1] if name in met else None, record) for name, (_, record) in new.items()]
+    return pairs + [Pair(record, None) for _, record in unmet(old, met.values()).values()]
+
+
+def unmet(records: Mapping[tuple, Seen], met: Collection[tuple]) -> dict[tuple, Seen]:
+    return {name: each for name, each in records.items() if name not in met}
+
+
+def met_by(way: Key, old: Mapping[tuple, Seen], new: Mapping[tuple, Seen]) -> Iterator[tuple[tuple, tuple]]:
+    """(name in new, name in old) of those that are alike, in their order."""
+    free: dict[tuple, list[tuple]] = {}
+    for name, (seen, _) in old.items():
+        free.setdefault(way(seen), []).append(name)
+    for name, (seen, _) in new.items():
+        if found := free.get(way(seen)):
+            yield name, found.pop(0)
 
 
 def between_implementations(records: Sequence[Record], first: str, second: str) -> list[Pair]:
     """Of one set: what both did, at the same sizes by the same clock."""
 
-    def of(name: str) -> list[Record]:
-        return [record for record in records if record.what.implementation == name]
+    def of(name: str) -> list[Seen]:
+        found = (record for record in records if record.what.implementation == name)
+        return [(replace(record, what=replace(record.what, implementation="")), record) for record in found]
 
-    def key(record: Record) -> tuple:
-        return thing(replace(record, what=replace(record.what, implementation="")))
-
-    return [pair for pair in pairs(of(first), of(second), key) if pair.before and pair.after]
+    return [pair for pair in paired(of(first), of(second), WAYS) if pair.before and pair.after]
 
 
 def between_pipelines(before: Sequence[Record], after: Sequence[Record], ids: Mapping[str, str]) -> list[Pair]:
-    """ids: what a stage of the first is called in the second. Sizes are those of the axes that both have."""
-    common = frozenset.intersection(*(frozenset(record.workload.axes) for record in (*before, *after)))
+    """ids: what a stage of the first is called in the second, by their graphs. Sizes are those of the axes that both
+    have."""
+    common = axes_in_common(before, after)
 
-    def key(record: Record) -> tuple:
+    def seen(record: Record, stage: str) -> Seen:
         axes = {axis: size for axis, size in record.workload.axes.items() if axis in common}
-        what = replace(record.what, pipeline="")
-        return thing(replace(record, what=what, workload=replace(record.workload, axes=axes)))
+        what, workload = replace(record.what, pipeline="", stage=stage), replace(record.workload, axes=axes)
+        return replace(record, what=what, workload=workload), record
 
-    def renamed(record: Record) -> Record:
-        return replace(record, what=replace(record.what, stage=ids.get(record.what.stage, record.what.stage)))
+    old = [seen(record, ids.get(record.what.stage, record.what.stage)) for record in before]
+    return paired(old, [seen(record, record.what.stage) for record in after], (thing,))
 
-    return pairs(map(renamed, before), after, key)
+
+def axes_in_common(before: Iterable[Record], after: Iterable[Record]) -> frozenset[str]:
+    return frozenset.intersection(*(frozenset(record.workload.axes) for record in (*before, *after)))
 
 
 def differences(before: Iterable[Record], after: Iterable[Record]) -> list[str]:

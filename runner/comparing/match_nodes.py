@@ -1,7 +1,8 @@
 """Which node of one graph is which of another: by what it computes, then by what it is called.
 
 Two nodes mean the same when they are the same stage with the same parameters on the same values, whatever their ids.
-What is left is matched by id; then a stage by the same stage that has most edges in common with it.
+What is left is matched by id where that is the same stage; then a stage by the same stage that has most edges in
+common with it, or stands between the same matched ones; and by id alone last.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +21,7 @@ def match_nodes(old: Graph, new: Graph) -> Matches:
     pair(old, new, matches, lambda a, b: before[a.id] == after[b.id])
     pair(old, new, matches, lambda a, b: a.id == b.id and a.stage.name == b.stage.name)
     pair_by_edges(old, new, matches)
+    pair(old, new, matches, lambda a, b: a.stage.name == b.stage.name and same_place(old, new, a.id, b.id, matches))
     pair(old, new, matches, lambda a, b: a.id == b.id)
     return matches
 
@@ -50,6 +52,12 @@ def pair(old: Graph, new: Graph, matches: Matches, same: Callable[[Node, Node], 
         found = next((other for other in left(new, matches.values()) if same(node, other)), None)
         if found:
             matches[node.id] = found.id
+
+
+def same_place(old: Graph, new: Graph, node: str, other: str, matches: Matches) -> bool:
+    """Whether what is matched comes before both or after both, in the order that the nodes run in."""
+    first, second = ({name: place for place, name in enumerate(graph.nodes)} for graph in (old, new))
+    return all((first[a] < first[node]) == (second[b] < second[other]) for a, b in matches.items())
 
 
 def pair_by_edges(old: Graph, new: Graph, matches: Matches) -> None:

@@ -38,7 +38,8 @@ def check_fuse(fuse: str, stages: Mapping[str, Stage]) -> dict[str, Stage]:
         if name not in able:
             message, help = f"{name} stands for no other stages", f"fusions are none, auto, {', '.join(able)}"
             if name not in stages:
-                message, help = f"there is no fusion {name}", did_you_mean(name, able) or help
+                message = f"there is no fusion {name}" if name else f"one of the fusions in {fuse!r} has no name"
+                help = did_you_mean(name, able) or help
             if name in (NONE, AUTO):
                 message, help = f"{name} is among other fusions", f"{NONE} and {AUTO} stand alone"
             raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help))
@@ -83,6 +84,8 @@ def no_place(stage: Stage, graph: Graph) -> str:
     """What is said of a fusion that was asked for, and that nothing here is."""
     if stage.gradient_of and not graph.cotangents:
         return f"{stage.name} not used: it stands for gradients, and none are asked for"
+    if by_token := [node.stage.name for node in graph.nodes.values() if node.stage.pattern and not node.stage.fuses]:
+        return f"{stage.name} not used: {', '.join(by_token)} goes token by token here; mode chunk runs other stages"
     return f"{stage.name} not used: no part of {graph.name}, by itself, is what it stands for"
 
 

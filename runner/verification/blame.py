@@ -1,6 +1,6 @@
 """The first tensor that failed, said as its author needs it: which file to look at, and what to try."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,6 +41,9 @@ def breach_failure(node: Node, bad: Row) -> Diagnostic:
 
 def stage_failure(subject: Subject, node: Node, bad: Row) -> Diagnostic:
     message = f"stage {node.id} ({node.stage.name}), output {bad.value}, is the first out of budget: {bad.why}"
+    if wrong := wrong_input(subject, node, bad):
+        mark = subject.graph.inputs[wrong[0]].mark
+        return Diagnostic(codes.OUT_OF_BUDGET, message, mark, entry_of(node), f"correct the input: {wrong[1]}")
     if why := no_truth(subject, node, bad):
         mark = function_mark(node, "vjp" if has_vjp(node) else "reference")
         return Diagnostic(codes.OUT_OF_BUDGET, message, mark, entry_of(node), why)
@@ -60,11 +63,28 @@ def stage_failure(subject: Subject, node: Node, bad: Row) -> Diagnostic:
     return Diagnostic(codes.OUT_OF_BUDGET, message, mark, entry_of(node), help)
 
 
+def wrong_input(subject: Subject, node: Node, bad: Row) -> tuple[str, str] | None:
+    """An input of the op that is not finite, and a place of it as text, where that is why a stage has no finite truth.
+    -inf comes last: a gate may be that."""
+    case = stage_case(subject, node, staged_values(subject, torch.float64))
+    if all_finite(case.inputs.values()) or all_finite([case.truth[bad.value]]):
+        return None
+    given = {name: x.double() for name, x in subject.call.tensors.items() if x is not None}
+    for wrong in (lambda x: x.isnan() | x.isposinf(), torch.isneginf):
+        for name, x in given.items():
+            for at in wrong(x).nonzero().tolist()[:1]:
+                return name, f"{name}[{', '.join(map(str, at))}] = {x[tuple(at)].item()}"
+    return None
+
+
+def all_finite(tensors: Iterable[torch.Tensor | None]) -> bool:
+    return all(bool(x.isfinite().all()) for x in tensors if x is not None)
+
+
 def no_truth(subject: Subject, node: Node, bad: Row) -> str | None:
     """Why a stage's float64 reference cannot be held against anything; None where it can."""
     case = stage_case(subject, node, staged_values(subject, torch.float64))
-    finite = all(bool(x.isfinite().all()) for x in case.inputs.values() if x is not None)
-    if finite and not bool(case.truth[bad.value].isfinite().all()):
+    if all_finite(case.inputs.values()) and not all_finite([case.truth[bad.value]]):
         return "the float64 reference itself gives nan or inf here, from inputs that are all finite"
     if (most := past_the_dtype(subject, node, bad.value, case.truth[bad.value])) is not None:
         return (

@@ -21,6 +21,24 @@ CASES = {
 """Case name -> what it makes. Ill-conditioned by construction: see ILL_CONDITIONED."""
 
 ILL_CONDITIONED = frozenset({"equal_keys"})
+GATE = "log_decay/ln/token"
+
+
+def cases_of(graph: Graph) -> list[str]:
+    """The cases that its inputs can be of: gates that the graph makes itself, and keys that it gives their length, are
+    what they are."""
+    return [case for case in CASES if case == "typical" or any(shaped(value, case) for value in graph.inputs.values())]
+
+
+def shaped(value: Value, case: str) -> bool:
+    """Whether an input is what the case is about."""
+    if case == "equal_keys":
+        return has_equal_rows(value)
+    return value.unit == GATE and (case != "resets" or "T" in value.axes)
+
+
+def has_equal_rows(value: Value) -> bool:
+    return "T" in value.axes and any(law.kind == "unit_norm" for law in value.laws)
 
 
 def make_inputs(
@@ -39,7 +57,7 @@ def make_input(value: Value, sizes, io: torch.dtype, device, seed: int, case: st
     work = torch.float64 if dtype == torch.float64 else torch.float32
     noise = torch.randn(shape(value.axes, sizes), generator=generator, device=device, dtype=work)
     axes = tuple(map(str, value.axes))
-    if case == "equal_keys" and any(law.kind == "unit_norm" for law in value.laws) and "T" in axes:
+    if case == "equal_keys" and has_equal_rows(value):
         noise = noise.narrow(axes.index("T"), 0, min(1, sizes["T"])).expand_as(noise)
     for law in value.laws:
         noise = _laws.sample(law, noise, axes, sizes)
@@ -57,7 +75,7 @@ def make_input(value: Value, sizes, io: torch.dtype, device, seed: int, case: st
         noise = (2 * noise).round()  # scores are whole numbers too, so that every dtype makes the same choice
     if value.unit == "indexer/logit":
         noise = 128 * (500 * torch.sigmoid(noise)).round()  # one token has all the weight
-    if value.unit == "log_decay/ln/token":
+    if value.unit == GATE:
         noise = gate(noise, case, axes, generator)
     return noise.to(dtype).contiguous()
 

@@ -101,7 +101,8 @@ def results_of(tensors: Mapping, op: Op, device) -> tuple[dict[str, torch.Tensor
 
 
 def on_device(tensors: Mapping, device) -> dict[str, torch.Tensor | None]:
-    return {name: x.to(device) if x is not None else None for name, x in tensors.items()}
+    """Copies: in the file a tensor starts wherever the one before it ends, and a state is written over."""
+    return {name: x.to(device, copy=True) if x is not None else None for name, x in tensors.items()}
 
 
 def there(tensors: Mapping, device) -> dict[str, torch.Tensor]:

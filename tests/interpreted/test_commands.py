@@ -24,7 +24,7 @@ def test_sizes_that_no_kernel_takes(capsys, axes, stages, reason):
     assert code == 2 and stages <= errors.keys()
     for stage, error in errors.items():
         assert error["code"] == "CW605" and error["message"].startswith(f"{stage} (")
-        who = "triton, triton pieces" if stage == "scan" else "triton"
+        who = "triton, pieces" if stage == "scan" else "triton"
         assert error["message"].endswith(f") has no kernel for these sizes: {who} refused: {reason}")
         assert error["help"] == "--backend reference (backend='reference') runs any size in PyTorch"
         line = (PIPELINES / "gated_delta.yaml").read_text().splitlines()[error["line"] - 1]

@@ -1,15 +1,21 @@
 """An op on a segment of the rows at a time: outputs, states and gradients are those of one call."""
 
+import copy
+import gc
+import pickle
 import time
+import weakref
 
 import pytest
 import torch
+from support.stand_in_driver import stand_in_driver
 
 from chunkwise.runner import ChunkwiseError, load
 from chunkwise.runner.calling.function import Op
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.loading.pipelines import find_pipeline
 from chunkwise.runner.parallel.cut import packed_cut, packed_cuts
+from chunkwise.runner.parallel.segment_states import BatchStates
 from chunkwise.runner.parallel.split_graph import cut_errors
 from chunkwise.runner.verification.generate import make_cotangents, make_inputs
 from chunkwise.runner.workloads import other_axes
@@ -255,3 +261,113 @@ def test_a_state_that_no_gradient_reaches():
     for each in (op, op.in_segments(chunks=2)):
         out = each(**inputs | {"q": inputs["q"].clone().requires_grad_()})
         assert out.o.requires_grad and not out.final_state.requires_grad
+
+
+def test_one_call_after_another():
+    """What calls of a signature share depends on no tensor, and other signatures share nothing with them."""
+    op, inputs, cotangents = case("gated_delta", None, 75)
+    _, packed, of_packed = case("gated_delta", (37, 0, 51, 40), 128)
+    segmented, other = op.in_segments(chunks=2), {name: x.flip(1) for name, x in inputs.items()}
+    bare = {name: x for name, x in inputs.items() if name != "initial_state"}
+    for given in (inputs, other, {**inputs, "scale": 0.5}, bare, {**other, "scale": 0.25}, inputs):
+        leaves, given = {n: x for n, x in given.items() if n != "scale"}, {"scale": given.get("scale")}
+        one, two = (lambda each=each, **x: each(**x, **given) for each in (op, segmented))  # noqa: B023
+        same(passes(one, leaves, cotangents, None), passes(two, leaves, cotangents, None))
+        assert torch.allclose(op(**leaves, **given).o, segmented(**leaves, **given).o, rtol=0, atol=1e-12)
+    for lengths in ((37, 0, 51, 40), (60, 8, 0, 60), (37, 0, 51, 40)):
+        same(passes(op, packed, of_packed, lengths), passes(segmented, packed, of_packed, lengths))
+
+
+def test_a_second_call_is_looked_up_and_keeps_no_tensor(monkeypatch):
+    op, inputs, _ = case("gated_delta", None, 70)
+    segmented, checked, bound, allowed, bind = op.in_segments(chunks=2), [], [], Op.allowed, Op.bind
+    monkeypatch.setattr(Op, "allowed", lambda self, *args: checked.append(None) or allowed(self, *args))
+    monkeypatch.setattr(Op, "bind", lambda self, *args: bound.append(None) or bind(self, *args))
+    for more in range(3):
+        leaves = {name: x.clone().requires_grad_() for name, x in inputs.items()}
+        segmented(**leaves, outputs=("o",)).o.sum().backward()
+        assert len(checked) == 3 and len(bound) == 4 + more  # the whole call, first and second segment, last one
+    held = [weakref.ref(x) for x in leaves.values()]
+    del leaves
+    gc.collect()
+    assert not any(each() is not None for each in held)
+
+
+def test_kernels_read_and_write_rows_where_they_lie():
+    """Of each segment in its turn: the inputs, the outputs and the gradients of the whole call."""
+    with stand_in_driver() as driver:
+        op = load("gated_delta", backend="triton").in_segments(chunks=1)
+        shapes = dict(q=(1, 192, 2, 64), k=(1, 192, 2, 64), v=(1, 192, 2, 64), beta=(1, 192, 2))
+        given = {name: torch.zeros(shape, dtype=torch.bfloat16).requires_grad_() for name, shape in shapes.items()}
+        given["g"] = torch.zeros(1, 192, 2, requires_grad=True)
+        for _ in range(2):
+            driver.launches.clear()
+            o = op(**given, outputs=["o"]).o
+            forward = len(driver.launches)
+            grads = torch.autograd.grad(o, list(given.values()), torch.ones_like(o))
+        first, last = driver.launches[:forward], driver.launches[forward:]
+        for whole, launches in ((given["q"], first), (o, first), (given["q"], last[::-1]), (grads[0], last[::-1])):
+            rows = [x.data_ptr() for x in whole.split(64, 1)]
+            read = [x for *_, arguments in launches for x in arguments if x in rows]
+            assert list(dict.fromkeys(read)) == rows
+
+
+def test_without_gradients_no_state_but_the_last_two_is_held(monkeypatch):
+    op, inputs, _ = case("gated_delta", None, 160)
+    states, held, leave = [], [], BatchStates.leave
+
+    def spy(self, cut, found):
+        held.append(sum(each() is not None for each in states))
+        states.append(weakref.ref(found))
+        leave(self, cut, found)
+
+    monkeypatch.setattr(BatchStates, "leave", spy)
+    op.in_segments(chunks=1)(**inputs)
+    assert len(held) == 10 and max(held) <= 1
+
+
+def test_a_write_to_an_output_that_is_read_again_is_seen(tmp_path):
+    """The gradient of a norm reads what it norms."""
+    text = find_pipeline("simple_gla").read_text()
+    text = text[: text.index("definition:")] + text[text.index("stages:") :]
+    text = text.replace("inputs:\n", "inputs:\n  z: B T HV V\n  weight: {shape: V, dtype: f32}\n")
+    norm = "  norm: {use: gated_rms_norm, in: {o: out.o, z: z, weight: weight}}\n"
+    text = text.replace("outputs: {", f"{norm}outputs: {{y: norm.y, ")
+    (tmp_path / "normed.yaml").write_text(text)
+    shapes = dict(q=(1, 40, 1, 16), k=(1, 40, 1, 16), v=(1, 40, 1, 16), g=(1, 40, 1), z=(1, 40, 1, 16), weight=(16,))
+    dtypes = {name: torch.float32 if name in ("g", "weight") else torch.bfloat16 for name in shapes}
+    inputs = {name: torch.rand(shape).neg().to(dtypes[name]).requires_grad_() for name, shape in shapes.items()}
+    with stand_in_driver():
+        op = load(tmp_path / "normed.yaml", backend="triton").with_axes({"C": 16})
+        for each in (op, op.in_segments(chunks=1)):
+            each(**inputs)
+            out = each(**inputs)
+            with torch.no_grad():
+                out.o.zero_()
+            with pytest.raises(RuntimeError, match="modified .*inplace"):
+                out.y.sum().backward()
+
+
+class Tagged(torch.Tensor):
+    pass
+
+
+def test_inputs_that_lie_otherwise():
+    """Strided, expanded, from an odd address on, with a sign put off, of a subclass: as in one call."""
+    op, inputs, _ = case("gated_delta", None, 75)
+    inputs["q"] = inputs["q"].transpose(1, 2).contiguous().transpose(1, 2)
+    inputs["k"] = inputs["k"][:, :1].expand_as(inputs["k"])
+    inputs["v"] = torch.cat([inputs["v"].new_zeros(1), inputs["v"].flatten()])[1:].view(inputs["v"].shape)
+    inputs["g"] = torch._neg_view(-inputs["g"])
+    inputs["beta"] = inputs["beta"].as_subclass(Tagged)
+    one, two = op(**inputs), op.in_segments(chunks=2)(**inputs)
+    assert inputs["g"].is_neg() and torch.allclose(one.o, two.o, rtol=0, atol=1e-12)
+    assert torch.allclose(one.final_state, two.final_state, rtol=0, atol=1e-12)
+
+
+def test_copies_of_it():
+    op, inputs, _ = case("simple_gla", None, 40)
+    segmented = op.in_segments(chunks=1)
+    one = segmented(**inputs)
+    for other in (copy.deepcopy(segmented), pickle.loads(pickle.dumps(segmented))):
+        assert repr(other) == repr(segmented) and torch.equal(other(**inputs).o, one.o)

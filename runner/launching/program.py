@@ -125,8 +125,7 @@ class Program:
 
     @cached_property
     def make(self) -> Make:
-        """Allocates on the current device."""
-        return partial(empty, device=self.plan.device) if self.gpu is None else quick_make()
+        return maker(self.plan.device)
 
     @property
     def seen(self) -> bool:
@@ -143,6 +142,11 @@ class Program:
 
 def empty(shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device="cuda") -> torch.Tensor:
     return torch.empty_strided(shape, strides, dtype=dtype, device=device)
+
+
+def maker(device: torch.device) -> Make:
+    """Allocates on a device, which is the current one."""
+    return quick_make() if device.type == "cuda" else partial(empty, device=device)
 
 
 @cache

@@ -44,7 +44,9 @@ Softmax attention needs the keys of all ranks instead: they are gathered around 
     parallel_op.py     the op: load(PIPE).context_parallel(mesh)
     parallel_library_op.py   the same as torch.compile sees it
     segmented_op.py    the same cut on one device, a piece after the other: load(PIPE).in_segments(chunks=n)
-    segmented_call.py  one such call under autograd
+    segmented_call.py  one such call: what calls of a signature share, and the forward pass
+    segmented_training.py    the same under autograd
+    rows.py            a segment's rows of tensors
     segment_states.py  the states on the way, and their cotangents on the way back
     verify_ranks.py    what all ranks make together, against the definition and one process
     rank_clock.py      a clock that runs a thing equally often on every rank

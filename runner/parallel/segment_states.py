@@ -8,11 +8,43 @@ Row = tuple[torch.Tensor, int]
 """One row of a tensor: the tensor, and which."""
 
 
+class BatchStates:
+    """First segment to last, of a plain batch: all of its sequences lie in every segment. given: as States has it."""
+
+    def __init__(self, given: torch.Tensor | None):
+        self.all = given
+
+    def entering(self, cut: Cut) -> torch.Tensor | None:
+        return self.all
+
+    def leave(self, cut: Cut, found: torch.Tensor) -> None:
+        self.all = found
+
+    def final(self) -> torch.Tensor:
+        return self.all
+
+
+class BatchStateGradients:
+    """Last segment to first, of a plain batch. last: as StateGradients has it."""
+
+    def __init__(self, last: torch.Tensor | None):
+        self.all = last
+
+    def leaving(self, cut: Cut) -> torch.Tensor | None:
+        return self.all
+
+    def enter(self, cut: Cut, found: torch.Tensor | None) -> None:
+        self.all = found
+
+    def initial(self, count: int) -> torch.Tensor | None:
+        return self.all
+
+
 class States:
     """Row by row, first segment to last. given: those that the sequences begin with, or None."""
 
     def __init__(self, given: torch.Tensor | None):
-        self.given, self.last, self.none = given, {}, None
+        self.given, self.last, self.like = given, {}, None
 
     def entering(self, cut: Cut) -> torch.Tensor | None:
         if self.given is None and all(cut.begins):
@@ -27,11 +59,11 @@ class States:
         return zero(like) if self.given is None or n < 0 else (self.given, n)
 
     def leave(self, cut: Cut, found: torch.Tensor) -> None:
-        self.none = found[:0]
+        self.like = found
         self.last.update({n: (found, at) for at, n in enumerate(cut.of) if n >= 0})
 
     def final(self) -> torch.Tensor:
-        return together([self.last[n] for n in sorted(self.last)], self.none)
+        return together([self.last[n] for n in sorted(self.last)], self.like)
 
 
 class StateGradients:

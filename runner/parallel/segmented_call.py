@@ -1,24 +1,26 @@
-"""One call in segments under autograd: an ``autograd.Function`` around all of them, whose rows are written where they
-belong.
+"""A call in segments, as all calls of its signature run it: each segment's call, checked once, and where it lies.
 
-A segment is a call of the op on its rows (call.Call), from the state that the one before it left. Backward they come
-from the last one on, each with the cotangent that the one behind it gave its last state.
+A segment is a call of the op on its rows (call.Call), from the state that the one before it left. Its rows are written
+where they belong in the whole outputs.
 """
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
-from ..calling.autograd import refuse_create_graph
 from ..calling.call import Call, Tensors
-from ..calling.training import BackwardPass
-from ..calling.transforms import refuse_batched
 from ..graphs.graph import Value
-from ..graphs.sizes import size
-from ..planning.dtypes import port_dtype
+from ..launching.program import maker
+from ..planning.execute import on_device
+from ..planning.least_recent import LeastRecent
+from ..planning.plan import buffer_of
 from .cut import Cut
-from .segment_states import StateGradients, States
+from .rows import Rows, Whole, rows_in, rows_of
+from .segment_states import BatchStates, States
+
+Run = Callable[[int, Tensors, Tensors], Tensors]
+"""(which segment, its inputs, places for its outputs) -> its results by name."""
 
 
 @dataclass(frozen=True)
@@ -34,150 +36,76 @@ class Layout:
 
 @dataclass(frozen=True)
 class Segment:
-    """first, count: its rows."""
+    """inputs, outputs: its rows, of what has rows. call: the op on them, without tensors."""
 
-    first: int
-    count: int
     cut: Cut
-
-    def of(self, x: torch.Tensor | None, axis: int | None) -> torch.Tensor | None:
-        return x if x is None or axis is None else x.narrow(axis, self.first, self.count)
-
-
-@dataclass(frozen=True)
-class Kept:
-    """What a segment leaves for its backward pass. wanted: inputs with a gradient. reached: outputs that one comes
-    from. read: inputs that are read again. own: state and values by name, no other's."""
-
+    inputs: Mapping[str, Rows]
+    outputs: Mapping[str, Rows]
     call: Call
-    wanted: tuple[str, ...]
-    reached: Collection[str]
-    read: Collection[str]
-    own: Tensors
 
 
-@dataclass(frozen=True)
 class SegmentedCall:
-    """whole: the call, checked. numbers: those that it was given. segments: first to last."""
+    """whole: the call, without tensors. inputs, outputs: what has rows, with all of them. segments: first to last.
+    trainings: what autograd asked for."""
 
-    whole: Call
-    numbers: Mapping[str, float]
-    segments: tuple[Segment, ...]
-    layout: Layout
+    def __init__(self, whole: Call, numbers: Mapping[str, float], cuts: Sequence[Cut], rows: int, layout: Layout):
+        """whole: with its tensors. numbers: those that it was given. rows: of each segment but the last."""
+        self.whole, self.layout, self.trainings = whole.detached(), layout, LeastRecent(8)
+        self.make = maker(whole.device)
+        values, wanted = whole.graph.values, whole.wanted.items()
+        inputs = {name: values[name] for name, x in whole.tensors.items() if x is not None}
+        self.inputs = self.wholes(inputs, layout.inputs)
+        self.outputs = self.wholes({name: values[value] for name, value in wanted}, layout.outputs)
+        self.segments = tuple([self.segment(cut, at * rows, rows, whole, numbers) for at, cut in enumerate(cuts)])
 
-    def detached(self) -> "SegmentedCall":
-        return replace(self, whole=self.whole.detached())
+    def segment(self, cut: Cut, first: int, rows: int, whole: Call, numbers: Mapping[str, float]) -> Segment:
+        inputs = rows_of(self.inputs, self.layout.inputs, first, rows)
+        outputs = rows_of(self.outputs, self.layout.outputs, first, rows)
+        call = self.bound(cut, rows_in(whole.tensors, inputs), whole, numbers)
+        return Segment(cut, inputs, outputs, call)
 
-    def bound(self, segment: Segment, entering: torch.Tensor | None) -> Call:
-        """The op on a segment's rows."""
-        axes, final = self.layout.inputs, self.layout.final
-        given = {name: segment.of(x, axes[name]) for name, x in self.whole.tensors.items()}
-        names = [name for name in self.whole.wanted if name != final]
-        if not all(segment.cut.ends) or final in self.whole.wanted:
-            names.append(final)
-        given |= {self.layout.initial: entering, **self.numbers}
-        return self.whole.op.bind(given, None, segment.cut.lengths, names)
-
-    def trained(self, segment: Segment, names: Collection[str], kept: list[Kept]) -> tuple[str, ...]:
-        """The inputs of a segment whose gradient is wanted, where that of names is: beside those the state that an
-        earlier segment left, if one of names is in it (q is in no state)."""
+    def bound(self, cut: Cut, given: Tensors, whole: Call, numbers: Mapping[str, float]) -> Call:
+        """The op on a segment's rows, checked, with a state that has no memory in place of the one to come."""
         initial, final = self.layout.initial, self.layout.final
-        carried = not all(segment.cut.begins) and any(final in each.reached for each in kept)
-        return tuple([name for name in self.whole.tensors if name in names or name == initial and carried])
+        names = [name for name in whole.wanted if name != final]
+        if not all(cut.ends) or final in whole.wanted:
+            names.append(final)
+        state = None
+        if whole.tensors[initial] is not None or not all(cut.begins):
+            buffer = buffer_of(whole.graph.inputs[initial], {**whole.sizes, "N": len(cut.of)}, whole.io)
+            state = torch.empty((), dtype=buffer.dtype, device=whole.device).expand(buffer.shape)
+        return whole.op.bind({**given, initial: state, **numbers}, None, cut.lengths, names).detached()
 
-    def forward(self, names: Collection[str] = ()) -> tuple[Tensors, list[Kept]]:
-        """(results by output, what each segment leaves). names: of inputs whose gradient is wanted."""
-        final, wanted = self.layout.final, self.whole.wanted
-        states, kept = States(self.whole.tensors[self.layout.initial]), []
-        results = {name: self.all_rows(self.whole.graph.values[wanted[name]]) for name in wanted if name != final}
-        for segment in self.segments:
-            call = self.bound(segment, states.entering(segment.cut))
-            places = {name: segment.of(x, self.layout.outputs[name]) for name, x in results.items()}
-            if trained := self.trained(segment, names, kept):
-                found, left = self.recorded(call, trained, places)
-                kept.append(left)
-            else:
-                found = call.run_forward(call.tensors, into=places)
+    def wholes(self, values: Mapping[str, Value], axes: Mapping[str, int | None]) -> dict[str, Whole]:
+        buffers = {name: buffer_of(value, self.whole.sizes, self.whole.io) for name, value in values.items()}
+        strides = {name: torch.empty(each.shape, device="meta").stride() for name, each in buffers.items()}
+        return {
+            name: Whole(each.shape, strides[name], each.dtype)
+            for name, each in buffers.items() if axes[name] is not None
+        }  # fmt: skip
+
+    def made(self, wholes: Mapping[str, Whole]) -> Tensors:
+        with on_device(self.whole.device):
+            return {name: self.make(*each) for name, each in wholes.items()}
+
+    def forward(self, tensors: Tensors, run: Run | None = None) -> Tensors:
+        """Results by output. tensors: those of the whole call. run: in place of each segment's own forward pass."""
+        initial, final, run = self.layout.initial, self.layout.final, run or self.run
+        states = (States if self.whole.packing else BatchStates)(tensors[initial])
+        results = self.made(self.outputs)
+        for at, segment in enumerate(self.segments):
+            given = rows_in(tensors, segment.inputs) | {initial: states.entering(segment.cut)}
+            places = {name: rows.place_in(results[name]) for name, rows in segment.outputs.items()}
+            found = run(at, given, places)
             fill(places, found)
-            if final in call.wanted:
+            if final in segment.call.wanted:
                 states.leave(segment.cut, found[final])
-        if final in wanted:
+        if final in self.whole.wanted:
             results[final] = states.final()
-        return results, kept
+        return results
 
-    def recorded(self, call: Call, trained: tuple[str, ...], places: Tensors) -> tuple[Tensors, Kept]:
-        joint = call.joint(trained, call.wanted)
-        found = call.run_forward(call.tensors, joint, places)
-        kept = {name: call.tensors[name] for name in joint.inputs_read_later}
-        kept |= {name: found[name] for name in joint.kept}
-        shared = self.whole.tensors.keys() - {self.layout.initial}
-        own = {name: x for name, x in kept.items() if name not in shared}
-        return found, Kept(call.detached(), trained, joint.cotangents, kept.keys() & shared, own)
-
-    def all_rows(self, value: Value) -> torch.Tensor:
-        shape = [size(axis, self.whole.sizes) for axis in value.axes]
-        return torch.empty(shape, dtype=port_dtype(value.dtype, self.whole.io), device=self.whole.device)
-
-    def backward(self, kept: list[Kept], read: Tensors, incoming: Tensors, names: Collection[str]) -> Tensors:
-        """Gradients of the inputs called names. kept: as forward gave it. read: inputs that are read again. incoming:
-        cotangents by output, the absent ones left out."""
-        axes, initial, final = self.layout.inputs, self.layout.initial, self.layout.final
-        states, values = StateGradients(incoming.get(final)), self.whole.graph.values
-        rows = {name: self.all_rows(values[name]) for name in names if axes[name] is not None}
-        sums, seen = {}, set()
-        for segment, left in zip(reversed(self.segments), reversed(kept), strict=True):
-            places = {name: segment.of(x, axes[name]) for name, x in rows.items()}
-            found = self.gradients(segment, left, read, incoming, states.leaving(segment.cut), places)
-            states.enter(segment.cut, found.get(initial))
-            fill(places, found)
-            seen |= {name for name, x in found.items() if x is not None}
-            for name in names:
-                if name not in rows and name in found and name != initial:
-                    sums[name] = found[name] + sums[name] if name in sums else found[name]
-        found = {name: x for name, x in rows.items() if name in seen} | sums
-        return found | ({initial: states.initial(self.whole.sizes["N"])} if initial in names else {})
-
-    def gradients(self, segment: Segment, left: Kept, read: Tensors, incoming, leaving, places: Tensors) -> Tensors:
-        """Of one segment, by input."""
-        given = {name: segment.of(x, self.layout.outputs[name]) for name, x in incoming.items()}
-        given[self.layout.final] = leaving
-        found = {name: given[name] for name in left.call.wanted if given.get(name) is not None}
-        if not found:
-            return {}
-        kept = {name: segment.of(read[name], self.layout.inputs[name]) for name in left.read} | left.own
-        return BackwardPass(left.call, left.call.joint(left.wanted, found))(kept, found, places)
-
-
-class InSegments(torch.autograd.Function):
-    """Inputs: the call in segments, then the whole call's tensors in their order. Outputs: the wanted ones in order."""
-
-    @staticmethod
-    def forward(ctx, call: SegmentedCall, *tensors):
-        ctx.set_materialize_grads(False)
-        results, kept = call.forward([name for name, x in call.whole.tensors.items() if needs_gradient(x)])
-        ctx.call, ctx.read = call.detached(), list({name: None for each in kept for name in each.read})
-        own = [x for each in kept for x in each.own.values()]
-        ctx.save_for_backward(*[call.whole.tensors[name] for name in ctx.read], *own)
-        ctx.kept = [replace(each, own=dict.fromkeys(each.own)) for each in kept]
-        reached = {name for each in kept for name in each.reached}
-        ctx.mark_non_differentiable(*[x for name, x in results.items() if name not in reached])
-        return tuple([results[name] for name in call.whole.wanted])
-
-    @staticmethod
-    def backward(ctx, *cotangents):
-        call, saved = ctx.call, iter(ctx.saved_tensors)
-        refuse_create_graph(call.whole.graph.name)
-        refuse_batched(call.whole.graph.name, cotangents)
-        incoming = {name: x for name, x in zip(call.whole.wanted, cotangents) if x is not None}
-        names = [name for name, needed in zip(call.whole.tensors, ctx.needs_input_grad[1:]) if needed]
-        read = {name: next(saved) for name in ctx.read}
-        kept = [replace(each, own={name: next(saved) for name in each.own}) for each in ctx.kept]
-        gradients = call.backward(kept, read, incoming, names)
-        return None, *map(gradients.get, call.whole.tensors)
-
-
-def needs_gradient(x: torch.Tensor | None) -> bool:
-    return x is not None and x.requires_grad
+    def run(self, at: int, given: Tensors, places: Tensors) -> Tensors:
+        return self.segments[at].call.run_forward(given, into=places)
 
 
 def fill(places: Tensors, found: Tensors) -> None:

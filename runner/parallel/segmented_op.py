@@ -13,17 +13,20 @@ from numbers import Integral
 import torch
 
 from ..calling.autograd import trained
+from ..calling.call import Call
 from ..calling.function import Op, refuse_positional
 from ..calling.read_arguments import wanted_outputs
 from ..calling.transforms import refuse_transforms
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Value
-from ..planning.sequences import host_lengths, lengths_of
+from ..planning.least_recent import LeastRecent
+from ..planning.sequences import host_lengths
 from .cut import Cut, packed_cuts, plain_cut
 from .gather_graph import gathering
 from .segment_states import States
-from .segmented_call import InSegments, Layout, Segment, SegmentedCall
+from .segmented_call import Layout, SegmentedCall
+from .segmented_training import SegmentedTraining, apply
 from .split_graph import cut_errors
 
 Tensors = Mapping[str, torch.Tensor | None]
@@ -37,6 +40,7 @@ class SegmentedOp:
         check_segments(self.op, chunks)
         self.rows = min(int(chunks) * op.spec.axes["C"].value, sys.maxsize)
         self.layout = layout_of(self.op)
+        self.calls = LeastRecent(32)  # by the id of what calls of one signature share, which each holds: no other's
 
     def __repr__(self) -> str:
         return f"<{self.op!r} in segments of {self.rows} rows>"
@@ -46,31 +50,31 @@ class SegmentedOp:
         sequence is cut where a segment ends; cu_seqlens without seqlens is read back, once."""
         if positional:
             refuse_positional(self.op.spec)
-        wanted = wanted_outputs(self.op.spec, outputs)
         seqlens = None if seqlens is None else host_lengths(seqlens)
-        if torch.compiler.is_compiling():
-            results = self.traced(given, cu_seqlens, seqlens, wanted)
-        else:
-            results = self.eager(given, cu_seqlens, seqlens, wanted)
+        run = self.traced if torch.compiler.is_compiling() else self.eager
+        results = run(given, cu_seqlens, seqlens, outputs)
         return self.op.result._make([results.get(name) for name in self.op.spec.outputs])
 
-    def eager(self, given: Mapping, cu_seqlens, seqlens, wanted: frozenset[str]) -> Tensors:
+    def eager(self, given: Mapping, cu_seqlens, seqlens, outputs) -> Tensors:
         refuse_transforms(self.op.spec.name, given.values())
-        whole = self.op.bind(given, cu_seqlens, seqlens, wanted)
-        if cu_seqlens is not None and seqlens is None:
-            seqlens = lengths_of(cu_seqlens)
-        B, T = whole.sizes["B"], whole.sizes["T"]
-        starts = range(0, max(T, 1), self.rows)
-        cuts = self.cuts(B, T, seqlens)
-        segments = tuple([Segment(at, min(self.rows, T - at), cut) for at, cut in zip(starts, cuts, strict=True)])
-        numbers = {name: x for name, x in given.items() if name in self.op.spec.params}
-        call = SegmentedCall(whole, numbers, segments, self.layout)
-        if trained(whole.tensors):
-            return dict(zip(whole.wanted, InSegments.apply(call, *whole.tensors.values())))
-        return call.forward()[0]
+        whole = self.op.bind(given, cu_seqlens, seqlens, outputs)
+        call = self.calls.get(id(whole.found), lambda: self.segmented(whole, given))
+        if not (names := trained(whole.tensors)):
+            return call.forward(whole.tensors)
+        training = call.trainings.get(names, lambda: SegmentedTraining(call, names, whole.tensors))
+        with torch.no_grad():
+            results, own = training.forward(whole.tensors)
+        return dict(zip(whole.wanted, apply(training, whole.tensors, results, own, *whole.tensors.values())))
 
-    def traced(self, given: Mapping, cu_seqlens, seqlens, wanted: frozenset[str]) -> Tensors:
+    def segmented(self, whole: Call, given: Mapping) -> SegmentedCall:
+        B, T = whole.sizes["B"], whole.sizes["T"]
+        cuts = [*self.cuts(B, T, whole.packing.lengths if whole.packing else None)]
+        numbers = {name: x for name, x in given.items() if name in self.op.spec.params}
+        return SegmentedCall(whole, numbers, cuts, min(self.rows, max(T, 1)), self.layout)
+
+    def traced(self, given: Mapping, cu_seqlens, seqlens, outputs) -> Tensors:
         """The same out of whole calls, as torch.compile sees them."""
+        wanted = wanted_outputs(self.op.spec, outputs)
         self.check_compiled(given, cu_seqlens, seqlens)
         states = States(given.get(self.layout.initial))
         cuts = self.cuts(self.size(given, "B"), self.size(given, "T"), seqlens)

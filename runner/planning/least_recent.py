@@ -11,6 +11,10 @@ class LeastRecent:
     def __init__(self, limit: int):
         self.limit, self.items, self.lock, self.last = limit, OrderedDict(), threading.Lock(), None
 
+    def __reduce__(self):
+        """Copies begin with nothing."""
+        return LeastRecent, (self.limit,)
+
     def get(self, key, make: Callable):
         """What is kept under a key, which make() makes where there is nothing; None is nothing."""
         value = self.find(key)

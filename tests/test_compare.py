@@ -81,6 +81,21 @@ def test_only_what_is_slower_by_more_than_allowed_fails(chunkwise, ms, limit, co
     assert chunkwise("compare", *files, *(["--fail-above", limit] if limit else []))[0] == code
 
 
+def test_a_stage_that_does_the_work_of_several_is_no_regression(chunkwise):
+    """Its row says what it is in place of; the sum says whether that pays."""
+    plain = [at(1.0, uses="chunk_h"), at(1.0, stage="out", uses="chunk_o"), at(2.0, stage="sum of stages", uses="")]
+    fused = [at(1.5, stage="out", uses="chunk_h_o"), at(1.5, stage="sum of stages", uses="")]
+    files = written("a.jsonl", *plain), written("b.jsonl", *fused)
+    code, text, _ = chunkwise("compare", *files, "--fail-above", "0")
+    assert code == 0 and rows_of(text) == [
+        "out (chunk_o -> chunk_h_o)  stage alone  1.000  1.500  +50.0 %  0.7 %  slower",
+        "sum of stages, chunkwise triton  stage alone  2.000  1.500  -25.0 %  0.7 %  faster",
+        "scan  stage alone  1.000  -  not there after",
+    ]
+    code, _, err = chunkwise("compare", *reversed(files), "--fail-above", "0")
+    assert code == 1 and re.findall(r"gdn, (.*?) \(", err) == ["sum of stages"]
+
+
 def test_two_implementations_of_one_file(chunkwise):
     name = written("a.jsonl", at(1.0), at(0.5, implementation="chunkwise fused"), at(2.0, stage="out"))
     code, out, _ = chunkwise("compare", name, "--implementations", "chunkwise triton", "chunkwise fused", "--json")

@@ -272,3 +272,11 @@ def test_what_goes_token_by_token_has_no_other_form():
     given = inputs(op("gla_step"), **LITTLE, T=5)
     out = op("gla_step", mode="auto")(**given)
     assert same_bits(out.o, op("gla_step")(**given).o)
+
+
+@pytest.mark.parametrize("name", ["gla_step", "gla_serial"])
+def test_what_goes_token_by_token_already_has_no_other_form(name):
+    an_op = load(name, mode="recurrent")
+    (found,) = refusal(an_op, **{key: x for key, x in inputs(op(name), B=1, T=3, H=1, HV=1, K=4, V=4).items()})
+    why = "it has no chunks (axis C) in place of which its tokens could go one by one"
+    assert found.message == f"{name} has no recurrent form: {why}"

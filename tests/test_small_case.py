@@ -71,6 +71,13 @@ def test_a_constraint_that_the_usual_sizes_break(constraint, sizes, tmp_path):
     assert size_errors(op.whole, found) == [] and sizes.items() <= found.items()
 
 
+@pytest.mark.parametrize("H, kept", [(1, 1), (2, 2), (3, 3), (8, 2)])
+def test_heads_that_follow_from_others_stay_as_many(H, kept):
+    """H alone was asked for, which sets HV too: grouped heads would be another case than the run's."""
+    sizes, _ = small_case(OP.whole, complete(OP.whole, LARGE | {"H": H, "HV": H}), {"H"}, None)
+    assert (sizes["H"], sizes["HV"]) == (kept, kept)
+
+
 def test_run_says_at_which_sizes_it_verified(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     argv = ["run", "simple_gla", "--axes", "K=8,V=8,H=1,HV=1,C=16", "--seqlens", "9,0,1", "--device", "cpu"]

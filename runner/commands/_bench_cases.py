@@ -44,7 +44,7 @@ def bench_cases(args) -> list[Case]:
             how = dict(seqlens=seqlens, io=dtype, device=device, backward=args.backward, seed=args.seed, absent=absent)
             cases.append(Case(here, known, sizes, frozenset(axes), **how))
     if len(cases) > MOST_POINTS:
-        message = f"that makes {len(cases)} cases, and {MOST_POINTS} is the most"
+        message = f"these are too many cases: {MOST_POINTS} is the most"
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help="split the sweep, or take larger steps"))
     return cases
 

@@ -40,5 +40,7 @@ def bench_page() -> tuple[dict, list]:
         "The gap is end to end less the sum of the stages: launches and checks make it larger, warm caches smaller.",
         "",
         table("What compare says", {"verdict": "left", "meaning": "left"}, WORDS.items()),
+        "Stages meet by what they use and where it stands, then by id: scan -> states is one stage of two ids, and",
+        "scan (chunk_h -> chunk_h_o) one id of two stages, which --fail-above passes over: either may do more.",
     ]
     return {"columns": COLUMNS, "verdicts": WORDS}, text

@@ -39,10 +39,11 @@ class Sides:
 
 
 def regressions(rows: Iterable[Pair], most: float, sides: Sides) -> list[Diagnostic]:
-    """Slower by more than so many percent; timed before and now no more is slower than anything."""
+    """Slower by more than so many percent; timed before and now no more is slower than anything. What another stage
+    costs than the one that was there is seen in the sums and end to end."""
     found = []
     for pair in rows:
-        if pair.verdict and pair.verdict.word == SLOWER and pair.verdict.change_pct > most:
+        if pair.one_stage and pair.verdict and pair.verdict.word == SLOWER and pair.verdict.change_pct > most:
             found.append(Diagnostic(codes.REGRESSION, slower(pair, sides), place_of(pair.after)))
         elif pair.lost:
             found.append(Diagnostic(codes.REGRESSION, lost(pair, sides), place_of(pair.after)))
@@ -97,7 +98,7 @@ def name_of(pair: Pair) -> str:
     """``scan``; ``scan -> states`` where their ids differ, ``scan (chunk_h -> chunk_h_o)`` where what they use does."""
     both = [each.what for each in (pair.before, pair.after) if each]
     ids, uses = (" -> ".join(dict.fromkeys(texts)) for texts in zip(*((each.stage, each.uses) for each in both)))
-    return f"{ids} ({uses})" if len({each.uses for each in both}) > 1 else ids
+    return ids if pair.one_stage or len(both) == 1 else f"{ids} ({uses})"
 
 
 def why_none(pair: Pair, sides: Sides) -> str:

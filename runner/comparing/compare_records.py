@@ -29,6 +29,11 @@ class Pair:
         return bool(self.before and self.after and self.before.timing and not self.after.timing)
 
     @property
+    def one_stage(self) -> bool:
+        """Whether it is the same stage in both: another one under its id may do the work of several, or of a part."""
+        return bool(self.before and self.after and self.before.what.uses == self.after.what.uses)
+
+    @property
     def verdict(self) -> Verdict | None:
         if not (self.before and self.after and self.before.timing and self.after.timing):
             return None

@@ -36,5 +36,8 @@ def goes_by_token(mode: str, longest: int | None) -> bool:
 
 
 def no_recurrent_form(graph: Graph) -> ChunkwiseError:
-    message = f"{graph.name} has no recurrent form: no stage is known to do the work of its scan token by token"
+    why = "no stage is known to do the work of its scan token by token"
+    if "C" not in graph.spec.axes:
+        why = "it has no chunks (axis C) in place of which its tokens could go one by one"
+    message = f"{graph.name} has no recurrent form: {why}"
     return ChunkwiseError(Diagnostic(codes.USAGE, message, graph.spec.mark, help="leave the mode at auto or chunk"))

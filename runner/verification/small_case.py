@@ -39,7 +39,8 @@ def usual(run: Mapping[str, int], asked: Collection[str]) -> dict[str, int]:
         sizes["T"] = min(2 * run["C"] + 2, run["T"])
     sizes |= {axis: run[axis] for axis in asked if axis in run and run[axis] <= LARGEST.get(axis, run[axis])}
     for heads in {"HV", "HQ"} & run.keys() if "H" in run else ():
-        if not sizes["H"] or sizes[heads] % sizes["H"]:
+        follows = "H" in asked and heads not in asked  # of a command line H alone sets them too
+        if follows or not sizes["H"] or sizes[heads] % sizes["H"]:
             sizes[heads] = sizes["H"] * min(2, run[heads] // max(1, run["H"]))
     return sizes
 

@@ -14,10 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from ._contract import F32, INT, Port, ceil_div
-from ._hopper import hopper_takes
-from ._piece_starts import goes_in_pieces
 from ._pieces import PROGRAMS, SLICE, whole
-from ._tiles import state_limits
 
 LARGEST_TEAM, FEWEST_CHUNKS = 8, 4
 """Programs in a team, and chunks between two that hand over: what a state's way through memory is hidden behind."""
@@ -45,56 +42,29 @@ def spread_at(axes):
     return spread(axes["N"] * axes["HV"], ceil_div(axes["V"], SLICE), ceil_div(axes["T"], axes["C"]))
 
 
-def is_spread(axes, device):
-    """Whether a scan is handed over at these sizes, where there is a kernel for it."""
-    taken = hopper_takes(axes, device) and not state_limits(axes, device) and not goes_in_pieces(axes, device)
-    return taken and spread_at(axes) is not None
+def handed_over(configs):
+    """The same configurations, with how many states are handed over: room for one where none is, so that the kernel is
+    the same."""
+    return partial(place_configs, configs)
 
 
-def unless_spread(limits):
-    """Those of a scan whose programs do all of it."""
-    return partial(whole_limits, limits)
-
-
-def where_spread(limits):
-    """Those of the scan that is handed over."""
-    return partial(spread_limits, limits)
-
-
-def rounds(axes):
-    return f"N = {axes['N']}, HV = {axes['HV']}, V = {axes['V']}"
-
-
-def whole_limits(limits, axes, device):
-    return f"{rounds(axes)}: the scans are spread evenly" if is_spread(axes, device) else limits(axes, device)
-
-
-def spread_limits(limits, axes, device):
-    return None if is_spread(axes, device) else limits(axes, device) or f"{rounds(axes)}: the scans fill whole rounds"
-
-
-def in_parts(configs, **kernel):
-    """The configurations of the kernel that hands over, with how many states it does."""
-    return partial(part_configs, configs, kernel)
-
-
-def part_configs(configs, kernel, axes, device):
-    _, teams, size = spread_at(axes)
-    taken = [each for each in configs(axes, device) if kernel.items() <= each.items()]
-    return [{**each, "PLACES": teams * (size - 1)} for each in taken]
+def place_configs(configs, axes, device):
+    _, teams, size = spread_at(axes) or (0, 1, 2)
+    return [{**config, "PLACES": teams * (size - 1)} for config in configs(axes, device)]
 
 
 def over_parts(launches, turns, handed, k, seqs):
-    """The launch for Hopper of a scan of whole sequences, in parts. Packed ones differ in length: they stay whole, as
-    float32 does."""
-    if whole(k, seqs):
+    """A scan of whole sequences by a kernel for Hopper: in parts, or all of it ahead. Packed sequences differ in
+    length: they stay whole, as float32 and the plain kernels do."""
+    if whole(k, seqs) or "turns" not in launches[0].args:
         return launches
     [scan] = launches
     scans, slices = scan.grid[0], scan.constexprs["V"] // SLICE
-    ahead, teams, size = spread(scans // slices, slices, seqs.NT)
+    found = spread(scans // slices, slices, seqs.NT)
+    ahead, teams, size = found or (scans, 1, 2)
     args = {**scan.args, "turns": turns, "entered": handed}
     args |= {"ahead": ahead, "teams": teams, "size": size, "scans": scans}
-    return [replace(scan, grid=(ahead + 2 * teams * size,), args=args)]
+    return [replace(scan, grid=(ahead + 2 * teams * size if found else scans,), args=args)]
 
 
 NO_PARTS = {"turns": None, "ahead": 0, "teams": 0, "size": 0, "scans": 0}

@@ -12,7 +12,7 @@ import torch
 
 from ._contract import F32, Contract, Launcher, Port
 from ._decay import pair_decay, per_value_head
-from ._handover import HANDED, in_parts, over_parts, unless_spread, where_spread
+from ._handover import HANDED, handed_over, over_parts
 from ._piece_launches import entering, over_pieces
 from ._piece_starts import SCRATCH, in_pieces, unless_cut, where_cut
 from ._pieces import whole
@@ -70,35 +70,29 @@ def reference(q, k, v, beta, Ai, g, initial_state, *, scale, C):
     return {"o": torch.cat(parts, dim=1), "final_state": S}
 
 
-def launch(q, k, v, beta, Ai, g, initial_state, o, final_state, *, scale, C, seqs, config):
+def scan(q, k, v, beta, Ai, g, initial_state, o, final_state, scale, C, seqs, config):
     return [scan_o(q, k, v, beta, Ai, g, None, initial_state, o, final_state, scale, C, seqs, config)]
+
+
+def launch(q, k, v, beta, Ai, g, initial_state, o, final_state, turns, handed, *, scale, C, seqs, config):
+    launches = scan(q, k, v, beta, Ai, g, initial_state, o, final_state, scale, C, seqs, config)
+    return over_parts(launches, turns, handed, k, seqs)
 
 
 def pieces_launch(
     q, k, v, beta, Ai, g, initial_state, o, final_state, starts, maps, passed, entered, *, scale, C, seqs, config
 ):  # fmt: skip
-    [scan] = launch(q, k, v, beta, Ai, g, initial_state, o, final_state, scale=scale, C=C, seqs=seqs, config=config)
+    launches = scan(q, k, v, beta, Ai, g, initial_state, o, final_state, scale, C, seqs, config)
     if whole(k, seqs):
-        return [scan]
+        return launches
     before, starts = entering(k, v, beta, Ai, g, initial_state, starts, maps, passed, entered, C=C)
-    return [*before, over_pieces(scan, starts, entered)]
-
-
-def parts_launch(
-    q, k, v, beta, Ai, g, initial_state, o, final_state, turns, handed, *, scale, C, seqs, config
-):  # fmt: skip
-    launches = launch(q, k, v, beta, Ai, g, initial_state, o, final_state, scale=scale, C=C, seqs=seqs, config=config)
-    return over_parts(launches, turns, handed, k, seqs)
+    return [*before, over_pieces(launches[0], starts, entered)]
 
 
 LAUNCHERS = [
-    Launcher("triton", launch, scan_o_configs, unless_spread(unless_cut(delta_o_limits)), always=("o",)),
+    Launcher("triton", launch, handed_over(scan_o_configs), unless_cut(delta_o_limits), HANDED, always=("o",)),
     Launcher(
         "pieces", pieces_launch, in_pieces(scan_o_configs, groups=3), where_cut(delta_o_limits), SCRATCH,
-        always=("o",),
-    ),
-    Launcher(
-        "parts", parts_launch, in_parts(scan_o_configs, groups=3), where_spread(delta_o_limits), HANDED,
         always=("o",),
     ),
 ]  # fmt: skip

@@ -15,7 +15,7 @@ import torch
 
 from ._contract import F32, Contract, Launch, Launcher, Port, ceil_div
 from ._decay import pair_decay, per_value_head
-from ._handover import HANDED, NO_PARTS, in_parts, over_parts, unless_spread, where_spread
+from ._handover import HANDED, NO_PARTS, handed_over, over_parts
 from ._hopper import hopper_first
 from ._piece_launches import entering_reverse, over_pieces
 from ._piece_starts import SCRATCH, in_pieces, unless_cut, where_cut
@@ -80,10 +80,12 @@ def plain_configs(axes, device):
     return [{**own, **each} for each in (tiles[:1] if axes["K"] > 128 else tiles)]
 
 
-def launch(q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, *, scale, C, seqs, config):
-    return reverse_launches(
-        q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, scale=scale, C=C, seqs=seqs, config=config
-    )
+def launch(
+    q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, turns, handed, *, scale, C, seqs, config
+):  # fmt: skip
+    given = dict(scale=scale, C=C, seqs=seqs, config=config)
+    launches = reverse_launches(q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, **given)
+    return over_parts(launches, turns, handed, k, seqs)
 
 
 def reverse_launches(
@@ -133,7 +135,7 @@ def pieces_launch(
     *, scale, C, seqs, config,
 ):  # fmt: skip
     given = dict(scale=scale, C=C, seqs=seqs, config=config)
-    launches = launch(q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, **given)
+    launches = reverse_launches(q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, **given)
     if whole(k, seqs):
         return launches
     [scan] = launches
@@ -141,23 +143,11 @@ def pieces_launch(
     return [*before, over_pieces(scan, starts, entered)]
 
 
-def parts_launch(
-    q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, turns, handed, *, scale, C, seqs, config
-):  # fmt: skip
-    given = dict(scale=scale, C=C, seqs=seqs, config=config)
-    launches = launch(q, k, beta, Ai, g, d_o, d_final_state, d_x, d_s, d_initial_state, **given)
-    return over_parts(launches, turns, handed, k, seqs)
-
-
 configs = hopper_first(plain_configs, BV=64, num_warps=4, num_stages=1)
 LAUNCHERS = [
-    Launcher("triton", launch, configs, unless_spread(unless_cut(one_piece_limits)), always=("d_x",)),
+    Launcher("triton", launch, handed_over(configs), unless_cut(one_piece_limits), HANDED, always=("d_x",)),
     Launcher(
         "pieces", pieces_launch, in_pieces(configs, gluon=1), where_cut(one_piece_limits), SCRATCH,
-        always=("d_x",),
-    ),
-    Launcher(
-        "parts", parts_launch, in_parts(configs, gluon=1), where_spread(one_piece_limits), HANDED,
         always=("d_x",),
     ),
 ]  # fmt: skip

@@ -10,7 +10,7 @@ import torch
 
 from ._contract import F32, Contract, Launcher, Port
 from ._decay import chunk_log_decay, pair_decay, per_value_head
-from ._handover import HANDED, in_parts, over_parts, unless_spread, where_spread
+from ._handover import HANDED, handed_over, over_parts
 from ._scan_o import scan_o, scan_o_configs, scan_o_limits
 
 CONTRACT = Contract(
@@ -58,18 +58,9 @@ def reference(q, k, v, g, g_gamma, initial_state, *, scale, C):
     return {"o": torch.cat(parts, dim=1), "final_state": S}
 
 
-def launch(q, k, v, g, g_gamma, initial_state, o, final_state, *, scale, C, seqs, config):
-    return [scan_o(q, k, v, None, None, g, g_gamma, initial_state, o, final_state, scale, C, seqs, config)]
-
-
-def parts_launch(q, k, v, g, g_gamma, initial_state, o, final_state, turns, handed, *, scale, C, seqs, config):
-    launches = launch(q, k, v, g, g_gamma, initial_state, o, final_state, scale=scale, C=C, seqs=seqs, config=config)
+def launch(q, k, v, g, g_gamma, initial_state, o, final_state, turns, handed, *, scale, C, seqs, config):
+    launches = [scan_o(q, k, v, None, None, g, g_gamma, initial_state, o, final_state, scale, C, seqs, config)]
     return over_parts(launches, turns, handed, k, seqs)
 
 
-LAUNCHERS = [
-    Launcher("triton", launch, scan_o_configs, unless_spread(scan_o_limits), always=("o",)),
-    Launcher(
-        "parts", parts_launch, in_parts(scan_o_configs, groups=3), where_spread(scan_o_limits), HANDED, always=("o",)
-    ),
-]
+LAUNCHERS = [Launcher("triton", launch, handed_over(scan_o_configs), scan_o_limits, HANDED, always=("o",))]

@@ -57,26 +57,26 @@ def hold(rows):
     assert worse == []
 
 
-MANY_HEADS = """
+ONE_GROUP = """
 import json
-from chunkwise.runner.compiling.compile_cases import SIZES, first_configs
+from chunkwise.runner.compiling.compile_cases import first_configs, usual_sizes
 from chunkwise.runner.compiling.compile_check import check, stages
 
 rows = []
 for stage in (stages()["chunk_delta_o"], stages()["chunk_h_o"]):
-    for case in first_configs(stage, False, 0, stage.launchers[0], {**SIZES, "HV": 96}, "plain", "bf16", 90, 1):
+    for case in first_configs(stage, False, 0, stage.launchers[0], usual_sizes(stage), "plain", "bf16", 90, 2):
         rows += [row.as_json() for row in check(case)]
 print(json.dumps(rows))
 """
 
 
-def test_the_kernel_for_hopper_of_many_heads():
-    """At the default sizes these stages take another one."""
-    command = [sys.executable, "-c", MANY_HEADS]
+def test_the_kernel_for_hopper_of_one_group():
+    """The second configuration that ships for these stages."""
+    command = [sys.executable, "-c", ONE_GROUP]
     done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
-    assert {row["kernel"] for row in rows} == {"chunk_delta_o_sm90_kernel"} and len(rows) == 2
+    assert [row["kernel"] for row in rows] == 2 * ["chunk_delta_o_groups_sm90_kernel", "chunk_delta_o_sm90_kernel"]
     hold(rows)
 
 

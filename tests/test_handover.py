@@ -3,10 +3,14 @@
 from types import FunctionType, SimpleNamespace
 
 import pytest
+import torch
 
 from chunkwise.kernels._handover import scanned_part
-from chunkwise.stages._handover import LARGEST_TEAM, PROGRAMS, is_spread, spread
+from chunkwise.runner.compiling.meta_launches import meta_launches
+from chunkwise.runner.stage_files.stage_library import find_stages
+from chunkwise.stages._handover import LARGEST_TEAM, PROGRAMS, spread
 
+BF16 = torch.bfloat16
 numbers = SimpleNamespace(where=lambda c, x, y: x if c else y, maximum=max, minimum=min)
 part = FunctionType(scanned_part.fn.__code__, {"gl": numbers})
 """The kernel's own function, on numbers."""
@@ -88,11 +92,31 @@ def test_the_largest_team_that_fits():
     assert spread(133, 1, 16) == (0, 27, 4)
 
 
+def launches(**axes):
+    """Of the reverse scan on Hopper."""
+    stage = find_stages()["chunk_delta_reverse"]
+    launcher = stage.launchers[0]
+    axes = dict(K=128, V=128, C=64, H=axes["HV"]) | axes
+    return meta_launches(stage.contract, launcher, False, axes, BF16, axes.pop("form", "plain"),
+                         launcher.configs(axes | {"N": axes["B"]}, "sm_90")[0])  # fmt: skip
+
+
 def test_what_is_handed_over():
-    at = dict(B=1, N=1, T=8192, H=96, HV=96, K=128, V=128, C=64)
-    assert is_spread(at, "sm_90")
-    assert not is_spread(at, "sm_80")
-    assert not is_spread(at | {"HV": 32, "H": 32}, "sm_90")
-    assert is_spread(at | {"HV": 32, "H": 32, "N": 3, "B": 3, "T": 4096}, "sm_90")
-    # what goes in pieces follows from one sequence
-    assert not is_spread(at | {"HV": 32, "H": 32, "N": 3, "B": 3, "T": 32768}, "sm_90")
+    """Heads and batches that are no whole round; the kernel is the same where they are, for it is compiled once."""
+    [at_A], [few] = launches(B=1, T=8192, HV=96), launches(B=2, T=1024, HV=4)
+    assert at_A.grid == (256,) and few.grid == (16,)
+    assert (at_A.args["ahead"], at_A.args["teams"], at_A.args["size"]) == (0, 64, 2) and few.args["ahead"] == 16
+    for name, x in at_A.args.items():
+        assert (x is None) == (few.args[name] is None), name
+    assert at_A.args["entered"].shape == (64, 128, 128) and few.args["entered"].shape == (1, 128, 128)
+
+
+def test_packed_sequences_stay_whole():
+    [packed] = launches(B=1, T=8192, HV=96, form="packed")
+    assert packed.args["turns"] is None and packed.grid == (3 * 192,)
+
+
+@pytest.mark.parametrize("heads", [1, 66, 132])
+def test_whole_scans_are_all_ahead(heads):
+    parts = [part(pid, heads, 1, 2, heads, 50, 1) for pid in range(heads)]
+    assert parts == [(pid, 0, 50, 0) for pid in range(heads)]

@@ -68,10 +68,8 @@ def jobs(name: str, device: str) -> list[Job]:
 
 
 def taken(launcher, K: int, C: int, device: str) -> dict[str, int] | None:
-    """Sizes that the launcher takes: small ones, a long sequence of one head, or heads that are a few more than a card
-    takes at once; None where it refuses all."""
-    many = 80 * 64 // K
-    for sizes in (SIZES, SIZES | dict(T=128 * C, H=1, HV=1), SIZES | dict(T=16 * C + 5, H=many, HV=many)):
+    """Sizes that the launcher takes: small ones, or a long sequence of one head; None where it refuses both."""
+    for sizes in (SIZES, SIZES | dict(T=128 * C, H=1, HV=1)):
         axes = sizes | dict.fromkeys(WIDTHS, K) | dict(C=C, N=SIZES["B"], NT=-(-sizes["T"] // C))
         if launcher.when(axes, device) is None:
             return axes
@@ -82,14 +80,9 @@ def compile_keys(stage, launcher, backward, axes, io, config) -> set[tuple]:
     """What the launches of a configuration are compiled for."""
     launches = meta_launches(stage.contract, launcher, backward, axes, io, "plain", config)
     return {
-        (each.kernel.__name__, waits(each), str(sorted(each.constexprs.items())), each.num_warps, each.num_stages, io)
+        (each.kernel.__name__, str(sorted(each.constexprs.items())), each.num_warps, each.num_stages, io)
         for each in launches
     }
-
-
-def waits(launch) -> bool:
-    """Whether its programs wait for one another, for which the same kernel is compiled otherwise."""
-    return launch.args.get("turns") is not None
 
 
 def forced(op: Op, job: Job) -> Op:

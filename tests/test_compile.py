@@ -64,7 +64,8 @@ from chunkwise.runner.compiling.compile_check import check, stages
 
 rows = []
 for stage in (stages()["chunk_delta_o"], stages()["chunk_h_o"]):
-    for case in first_configs(stage, False, 0, stage.launchers[0], usual_sizes(stage), "plain", "bf16", 90, 2):
+    axes = usual_sizes(stage) | {"HV": 96}
+    for case in first_configs(stage, False, 0, stage.launchers[0], axes, "plain", "bf16", 90, 2):
         rows += [row.as_json() for row in check(case)]
 print(json.dumps(rows))
 """

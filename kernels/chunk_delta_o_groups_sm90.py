@@ -33,29 +33,19 @@ def lower_bits(C: gl.constexpr, n):
 
 
 @gluon.jit
-def load_rates(g, beta, i_t, length, NT, HV, C: gl.constexpr, L: gl.constexpr):
-    """Chunk i_t's g, that of its last row, and beta, on their way; 0 without, or where there is no such chunk."""
-    row = i_t * C
-    o_r = row + gl.minimum(gl.arange(0, C, L), length - row - 1)
-    b_g = gl.zeros([C], gl.float32, L)
+def load_rates(g, beta, Ai, o_r, o_Ai, n, there, HV):
+    """A chunk's g, that of its last row, beta and Ai, all on their way; 0 without, or where there is no such chunk."""
+    b_g = gl.zeros_like(o_r).to(gl.float32)
     b_gl = 0.0
     if g is not None:
-        b_g = gl.load(g + o_r * HV, mask=i_t < NT, other=0.0)
-        b_gl = gl.load(g + (gl.minimum(row + C, length) - 1) * HV, mask=i_t < NT, other=0.0)
+        b_g = gl.load(g + o_r * HV, mask=there, other=0.0)
+        b_gl = gl.load(g + (n - 1) * HV, mask=there, other=0.0)
     b_beta = b_g
-    if beta is not None:
-        b_beta = gl.load(beta + o_r * HV, mask=i_t < NT, other=0.0)
-    return b_g, b_gl, b_beta
-
-
-@gluon.jit
-def load_inverse(Ai, i_t, length, NT, HV, C: gl.constexpr):
-    """Chunk i_t's Ai, on its way, as words of two numbers."""
-    n = gl.minimum(length - i_t * C, C)
-    o_Ai = row_offsets(C, C // 2, HV * C // 2, n, 4)
+    b_Ai = o_Ai
     if Ai is not None:
-        o_Ai = gl.load(Ai + i_t.to(gl.int64) * (C * HV * C // 2) + o_Ai, mask=i_t < NT, other=0)
-    return o_Ai
+        b_beta = gl.load(beta + o_r * HV, mask=there, other=0.0)
+        b_Ai = gl.load(Ai + o_Ai, mask=there, other=0)
+    return b_g, b_gl, b_beta, b_Ai
 
 
 @gluon.jit
@@ -76,12 +66,13 @@ def bring(
 ):  # fmt: skip
     """Chunk after chunk into the slots: q, k, v, the lower triangle of Ai and, in s_r, g, 2^g, 2^(g_C - g) and under
     the delta rule beta and -beta 2^g. Rows past a sequence's end repeat its last one. What passes through registers is
-    loaded before it is its turn, Ai a chunk, as words of two numbers, which are masked at once, the others two."""
+    loaded a chunk ahead; Ai as words of two numbers, which are masked at once."""
     L: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
     o_c = gl.arange(0, C, L)
     o_r = gl.arange(0, C, L)
     o_k = row_offsets(C, K, H * K, C)
     o_v = row_offsets(C, BV, HV * V, C)
+    o_Ai = row_offsets(C, C // 2, HV * C // 2, C, 4)
     lower = lower_bits(C, C)
     q += row_k * K
     k += row_k * K
@@ -98,12 +89,9 @@ def bring(
         o_r = gl.minimum(o_c, n - 1)
         o_k = row_offsets(C, K, H * K, n)
         o_v = row_offsets(C, BV, HV * V, n)
+        o_Ai = row_offsets(C, C // 2, HV * C // 2, n, 4)
         lower = lower_bits(C, n)
-    b_g, b_gl, b_beta = load_rates(g, beta, 0, length, NT, HV, C, L)
-    b_g_next, b_gl_next, b_beta_next = load_rates(g, beta, 1, length, NT, HV, C, L)
-    first = NT * 0
-    b_Ai = load_inverse(Ai, first, length, NT, HV, C)
-    b_Ai_next = load_inverse(Ai, first + 1, length, NT, HV, C)
+    b_g, b_gl, b_beta, b_Ai = load_rates(g, beta, Ai, o_r, o_Ai, n, NT > 0, HV)
     for i_t in range(NT):
         mbarrier.wait(emptied.index(slot), phase)
         async_copy.async_copy_global_to_shared(s_k.index(slot), k + o_k)
@@ -131,11 +119,14 @@ def bring(
             o_r = gl.minimum(o_c, n - 1)
             o_k = row_offsets(C, K, H * K, n)
             o_v = row_offsets(C, BV, HV * V, n)
+            o_Ai = row_offsets(C, C // 2, HV * C // 2, n, 4)
             lower = lower_bits(C, n)
-        b_Ai = b_Ai_next
-        b_Ai_next = load_inverse(Ai, i_t + 2, length, NT, HV, C)
-        b_g, b_gl, b_beta = b_g_next, b_gl_next, b_beta_next
-        b_g_next, b_gl_next, b_beta_next = load_rates(g, beta, i_t + 2, length, NT, HV, C, L)
+        if g is not None:
+            g += C * HV
+        if Ai is not None:
+            beta += C * HV
+            Ai += C * HV * C // 2
+        b_g, b_gl, b_beta, b_Ai = load_rates(g, beta, Ai, o_r, o_Ai, n, i_t + 1 < NT, HV)
 
 
 @gluon.jit

@@ -22,16 +22,14 @@ REGISTERS = gl.constexpr((160, 104))
 
 
 @gluon.jit
-def load_rates(g, beta, i, n, NT, HV, C: gl.constexpr, L: gl.constexpr):
-    """Of the i-th chunk before the last one, of n rows, g, that of its last row, and beta, on their way; g is 0
-    without, all are where there is no chunk."""
-    o_r = gl.minimum(gl.arange(0, C, L), n - 1) - i * C
-    b_g = gl.zeros([C], gl.float32, L)
+def load_rates(g, beta, o_r, n, there, HV):
+    """A chunk's g, that of its last row, and beta, on their way; g is 0 without, all are where there is no chunk."""
+    b_g = gl.zeros_like(o_r).to(gl.float32)
     b_gl = 0.0
     if g is not None:
-        b_g = gl.load(g + o_r * HV, mask=i < NT, other=0.0)
-        b_gl = gl.load(g + (n - 1 - i * C) * HV, mask=i < NT, other=0.0)
-    return b_g, b_gl, gl.load(beta + o_r * HV, mask=i < NT, other=0.0)
+        b_g = gl.load(g + o_r * HV, mask=there, other=0.0)
+        b_gl = gl.load(g + (n - 1) * HV, mask=there, other=0.0)
+    return b_g, b_gl, gl.load(beta + o_r * HV, mask=there, other=0.0)
 
 
 @gluon.jit
@@ -66,10 +64,10 @@ def bring(
     K: gl.constexpr, V: gl.constexpr, C: gl.constexpr, BV: gl.constexpr,
 ):  # fmt: skip
     """Chunk after chunk into the slots, the last one first: q, k, d_o, Ai and, in s_r, the rates. Rows past a
-    sequence's end repeat its last one. What passes through registers is loaded two chunks ahead."""
-    L: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
-    o_c = gl.arange(0, C, L)
+    sequence's end repeat its last one. What passes through registers is loaded a chunk ahead."""
+    o_c = gl.arange(0, C, gl.BlockedLayout([1], [32], [4], [0]))
     n = length - (NT - 1) * C
+    o_r = gl.minimum(o_c, n - 1)
     o_k = row_offsets(C, K, H * K, n)
     o_v = row_offsets(C, BV, HV * V, n)
     o_Ai = row_offsets(C, C, HV * C, n)
@@ -81,8 +79,7 @@ def bring(
     if g is not None:
         g += row
     slot = 0
-    b_g, b_gl, b_beta = load_rates(g, beta, 0, n, NT, HV, C, L)
-    b_g_next, b_gl_next, b_beta_next = load_rates(g, beta, 1, C, NT, HV, C, L)
+    b_g, b_gl, b_beta = load_rates(g, beta, o_r, n, NT > 0, HV)
     for i in range(NT):
         # the slot's last chunk, three before, is done with once the cotangent two before has been announced
         mbarrier.wait(ds_filled.index(i % 2), ((i // 2) & 1) ^ 1, pred=i >= SLOTS)
@@ -97,14 +94,17 @@ def bring(
         k -= C * H * K
         d_o -= C * HV * V
         Ai -= C * HV * C
+        beta -= C * HV
+        if g is not None:
+            g -= C * HV
         slot, _ = next_slot(slot, 0)
         if n < C:
             n = C
+            o_r = o_c
             o_k = row_offsets(C, K, H * K, C)
             o_v = row_offsets(C, BV, HV * V, C)
             o_Ai = row_offsets(C, C, HV * C, C)
-        b_g, b_gl, b_beta = b_g_next, b_gl_next, b_beta_next
-        b_g_next, b_gl_next, b_beta_next = load_rates(g, beta, i + 2, C, NT, HV, C, L)
+        b_g, b_gl, b_beta = load_rates(g, beta, o_r, n, i + 1 < NT, HV)
 
 
 @gluon.jit

@@ -4,6 +4,7 @@ from types import FunctionType, SimpleNamespace
 
 import pytest
 import torch
+from support.guarded import GUARD, Guarded
 
 from chunkwise.kernels._handover import scanned_part
 from chunkwise.runner.compiling.meta_launches import meta_launches
@@ -120,3 +121,14 @@ def test_packed_sequences_stay_whole():
 def test_whole_scans_are_all_ahead(heads):
     parts = [part(pid, heads, 1, 2, heads, 50, 1) for pid in range(heads)]
     assert parts == [(pid, 0, 50, 0) for pid in range(heads)]
+
+
+def test_guards_of_whole_numbers():
+    """The words that say what is there lie between guards too."""
+    guarded = Guarded()
+    words = guarded((3, 2), dtype=torch.int32)
+    words.fill_(1)
+    assert guarded.unhurt()
+    room, _ = guarded.rooms[0]
+    room[GUARD - 1] = 1
+    assert not guarded.unhurt()

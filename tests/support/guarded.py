@@ -1,4 +1,5 @@
-"""Memory between stretches of nan: who reads or writes beside a tensor is seen."""
+"""Memory between stretches of nan, of whole numbers that nobody writes in int: who reads or writes beside a tensor is
+seen."""
 
 import torch
 
@@ -7,14 +8,14 @@ GUARD = 4096
 
 
 class Guarded:
-    """Allocates tensors between stretches of nan, and finds those that somebody wrote to."""
+    """Allocates tensors between such stretches, filled like them, and finds those that somebody wrote to."""
 
     def __init__(self):
         self.rooms = []
 
     def __call__(self, shape, *, dtype, device=None):
         size = torch.Size(shape).numel()
-        room = torch.full([size + 2 * GUARD], torch.nan, dtype=dtype, device=device)
+        room = torch.full([size + 2 * GUARD], untouched(dtype), dtype=dtype, device=device)
         self.rooms.append((room, size))
         return room[GUARD : GUARD + size].view(shape)
 
@@ -22,4 +23,14 @@ class Guarded:
         return self(x.shape, dtype=x.dtype, device=x.device).copy_(x)
 
     def unhurt(self):
-        return all(room[:GUARD].isnan().all() and room[GUARD + size :].isnan().all() for room, size in self.rooms)
+        return all(whole(room[:GUARD]) and whole(room[GUARD + size :]) for room, size in self.rooms)
+
+
+def untouched(dtype: torch.dtype) -> float | int:
+    return torch.nan if dtype.is_floating_point else torch.iinfo(dtype).min + 77
+
+
+def whole(beside: torch.Tensor) -> bool:
+    """Whether nobody wrote there."""
+    found = beside.isnan() if beside.is_floating_point() else beside == untouched(beside.dtype)
+    return bool(found.all())

@@ -28,7 +28,7 @@ HANDED = {
 def spread(heads, slices, chunks):
     """(scans that go ahead whole, teams, programs of each) of so many heads' scans, one for each slice of V, where an
     even spread is shorter than rounds; else None."""
-    at_once = PROGRAMS // slices
+    at_once = max(PROGRAMS // slices, 1)
     ahead = at_once * max(heads // at_once - 1, 0)
     rest = heads - ahead
     for size in range(min(LARGEST_TEAM, chunks // FEWEST_CHUNKS), 1, -1):

@@ -7,7 +7,8 @@ import torch
 from support.ops import inputs, op
 
 from chunkwise.runner.verification.budgets import CAP, arithmetic_noise, deciding, judge
-from chunkwise.runner.verification.rounding import RHO
+from chunkwise.runner.verification.rounding import RHO, RoundedDots
+from chunkwise.runner.verification.staged import repeats
 from chunkwise.runner.verification.verify import verify
 from chunkwise.stages._seqs import Seqs
 
@@ -208,6 +209,24 @@ def test_noise_grows_with_sums_and_decay():
     assert arithmetic_noise(torch.float64, sizes, 0.0) == pytest.approx(2**-53 * 12)
     assert arithmetic_noise(torch.float32, {**sizes, "T": 5000}, 0.0) == pytest.approx(2**-24 * 12)
     assert arithmetic_noise(torch.float32, {"D": 44, "T": 100}, 0.0) == pytest.approx(2**-24 * 12)
+    by_token = {"K": 44, "T": 100, "C": 16}
+    assert arithmetic_noise(torch.float32, by_token, 0.0, chunked=False) == pytest.approx(2**-24 * 12)
+    assert arithmetic_noise(torch.float32, {"K": 44, "T": 100}, 0.0, False, repeats=8) == pytest.approx(2**-24 * 20)
+
+
+def test_what_does_not_decay_is_exact_in_the_model():
+    """Token after token the error of a decay of 1 would add up, though exp(0) has none anywhere."""
+    x = torch.tensor([0.0, -1e-9, -0.5])
+    with RoundedDots(torch.float32):
+        found = torch.exp(x)
+    assert found[:2].tolist() == [1.0, 1.0] and found[2] != torch.exp(x)[2]
+
+
+def test_how_often_the_error_of_a_shared_decay_repeats():
+    graph, slopes = op("retention_decode").whole, torch.tensor([0.0, -1.0, -1 / 64])
+    assert repeats(graph, {"g_gamma": slopes}, 10_000) == pytest.approx(64.5, rel=1e-2)
+    assert repeats(graph, {"g_gamma": slopes}, 50) == 50
+    assert repeats(graph, {"g_gamma": torch.zeros(3)}, 50) == 0
 
 
 def test_chunks_that_end_at_other_rows():

@@ -32,6 +32,19 @@ def test_verify(name, indices, seqlens):
 
 
 @pytest.mark.parametrize("name", DECODE)
+def test_many_tokens(name):
+    """In float32, where a decay that tokens share errs the same way at each of them."""
+    an_op = op(name)
+    check(an_op, inputs(an_op, B=1, T=300, H=2, HV=4, K=16, V=16, SLOTS=2))
+
+
+@pytest.mark.parametrize("name", ["lightning", "retention", "linear_attn"])
+def test_many_tokens_of_the_recurrent_form(name):
+    an_op = op(name, mode="recurrent")
+    check(an_op, inputs(an_op, B=1, T=300, H=2, HV=4, K=16, V=16))
+
+
+@pytest.mark.parametrize("name", DECODE)
 def test_states_are_written_where_they_lie(name):
     an_op = op(name)
     given = decode_inputs(an_op)

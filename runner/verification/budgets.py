@@ -68,12 +68,16 @@ def deciding(x: torch.Tensor) -> float:
     return (squares.sum().square() / squares.square().sum()).item()
 
 
-def arithmetic_noise(io: torch.dtype, sizes: Mapping[str, int], gate_span: float) -> float:
+def arithmetic_noise(
+    io: torch.dtype, sizes: Mapping[str, int], gate_span: float, chunked: bool = True, repeats: float = 0.0
+) -> float:
     """What the arithmetic itself adds, float64 for a float64 pipeline and float32 for any other: sums of up to K + C
     terms, and the exponent of a decay, whose absolute error is that of a chunk sum (gate_span, its largest size in
-    nats). Where there are no chunks the state is a sum over all tokens."""
-    longest = sum(sizes.get(axis, 0) for axis in SUMMED) + sizes.get("C", sizes.get("T", 0))
-    return UNIT_ROUNDOFF * scale_of(io) * (math.sqrt(max(longest, 1)) + gate_span)
+    nats). Where there are no chunks the state is a sum over all tokens, and the error of a decay that they share is in
+    it as often as a token is multiplied by it (repeats)."""
+    rows = sizes.get("C", sizes.get("T", 0)) if chunked else sizes.get("T", 0)
+    longest = sum(sizes.get(axis, 0) for axis in SUMMED) + rows
+    return UNIT_ROUNDOFF * scale_of(io) * (math.sqrt(max(longest, 1)) + gate_span + repeats)
 
 
 def decay_noise(io: torch.dtype, gate_span: float) -> float:

@@ -4,7 +4,7 @@ This is what verification holds kernels against; nothing here knows a budget.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -182,6 +182,19 @@ def chunk_sums(graph: Graph, values: Mapping) -> list[torch.Tensor]:
 def gate_span(graph: Graph, values: Mapping) -> float:
     """The largest decay inside a chunk, in nats, counted down to float32's least normal number."""
     return max((x.abs().clamp(max=2000).max().item() * 0.6931 for x in chunk_sums(graph, values)), default=0.0)
+
+
+def has_chunks(plans: Sequence[Plan]) -> bool:
+    """Whether any stage that runs goes by chunks; a scan in its recurrent form goes by token."""
+    stages = [step.node.stage for plan in plans for step in plan.steps]
+    return any(not {"C", "NT"}.isdisjoint(stage.axis_names) for stage in stages)
+
+
+def repeats(graph: Graph, values: Mapping, T: int) -> float:
+    """How many tokens a state remembers, at most T, under a decay that is one for all of a head's; 1 is exact."""
+    slopes = [values[value.name] for value in graph.values.values() if value.unit == "log_decay/ln/slope"]
+    lost = [-torch.expm1(x[x < 0].double()) for x in slopes if x is not None]
+    return max((min(1 / x.min().item(), T) for x in lost if x.numel()), default=0.0)
 
 
 def decaying_chunks(graph: Graph, values: Mapping, C: int) -> float:

@@ -38,7 +38,9 @@ from .staged import (
     cleared,
     decaying_chunks,
     gate_span,
+    has_chunks,
     models,
+    repeats,
     result_values,
     run_alone,
     run_whole,
@@ -83,7 +85,10 @@ def verify(
     subject = on_heads(whole, heads) if heads else whole
     exact = staged_values(subject, torch.float64)
     span = gate_span(subject.graph, exact)
-    noise, other_chunks = arithmetic_noise(call.io, call.sizes, span), decay_noise(call.io, span) if recut else 0.0
+    chunked, T = has_chunks(subject.plans), call.sizes.get("T", 0)
+    again = 0.0 if chunked else repeats(subject.graph, exact, T)
+    noise = arithmetic_noise(call.io, call.sizes, span, chunked, again)
+    other_chunks = decay_noise(call.io, span) if recut else 0.0
     few = few_roundings(call, decaying_chunks(subject.graph, exact, call.sizes.get("C", 1)))
     rows = []
     for plan in subject.plans:

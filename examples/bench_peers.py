@@ -68,9 +68,9 @@ def peer_lines() -> Iterator[str]:
 
 
 def commands(out: str, more: list[str]) -> Iterator[list[str]]:
-    for pipelines, sizes, way in RUNS:
+    for pipelines, at, way in RUNS:
         vs = ",".join([*PEERS, SEGMENTS] if way == TRAINED else PEERS)
-        yield ["bench", *pipelines, *sizes, "--dtype", "bf16", "--vs", vs, "--out", out, *way, *more]
+        yield ["bench", *pipelines, *at, "--dtype", "bf16", "--vs", vs, "--out", out, *way, *more]
 
 
 def run(command: list[str]) -> int:

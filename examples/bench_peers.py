@@ -23,6 +23,7 @@ import torch
 
 from chunkwise.runner import ChunkwiseError, Diagnostic
 from chunkwise.runner.benching.record import EAGER, END_TO_END, FILE, Record, Workload, read_records
+from chunkwise.runner.comparing.compare_records import sizes
 from chunkwise.runner.diagnostics import codes
 from chunkwise.runner.script import told
 
@@ -67,9 +68,9 @@ def peer_lines() -> Iterator[str]:
 
 
 def commands(out: str, more: list[str]) -> Iterator[list[str]]:
-    for pipelines, sizes, way in RUNS:
+    for pipelines, at, way in RUNS:
         vs = ",".join([*PEERS, SEGMENTS] if way == TRAINED else PEERS)
-        yield ["bench", *pipelines, *sizes, "--dtype", "bf16", "--vs", vs, "--out", out, *way, *more]
+        yield ["bench", *pipelines, *at, "--dtype", "bf16", "--vs", vs, "--out", out, *way, *more]
 
 
 def run(command: list[str]) -> int:
@@ -85,21 +86,24 @@ def summary(records: Iterable[Record]) -> list[str]:
     for each in records:
         if each.what.stage == END_TO_END and each.clock.scope == EAGER:
             way = "with gradients" if each.workload.backward else "forward"
-            row = rows.setdefault((each.what.pipeline, label(each.workload), way), {})
+            row = rows.setdefault((each.what.pipeline, sizes(each.workload), label(each.workload), way), {})
             row[each.what.implementation.split()[0]] = each
     names = ("chunkwise", SEGMENTS, *PEERS)
     head = f"{'':<12}{'':<22}{'':<15}" + "".join(f"{name + ' ms (MB)':>19}" for name in names)
     head += "".join(f"{'x of ' + name:>15}" for name in PEERS)
     lines = []
-    for (pipeline, workload, way), row in rows.items():
+    for (pipeline, _, workload, way), row in rows.items():
         figures = "".join(f"{cell(row.get(name)):>19}" for name in names)
         ratios = "".join(f"{ratio(row.get('chunkwise'), row.get(name)):>15}" for name in PEERS)
-        lines.append(f"{pipeline:<12}{workload:<22}{way:<15}{figures}{ratios}")
+        lines.append(f"{pipeline:<11} {workload:<21} {way:<15}{figures}{ratios}")
     return [head, *lines]
 
 
 def label(workload: Workload) -> str:
-    return workload.name or "_".join(f"{axis}{size}" for axis, size in workload.axes.items() if axis in ("B", "T", "H"))
+    """``B1_T32768_H4``, and what is not as RUNS asks for it: ``, fp16, packed 5,0,7``."""
+    axes = "_".join(f"{axis}{size}" for axis, size in workload.axes.items() if axis in ("B", "T", "H"))
+    other = [each for each in (workload.dtype, workload.mode) if each not in ("bf16", "chunk")]
+    return ", ".join([workload.name or axes, *other]) + workload.form
 
 
 def cell(record: Record | None) -> str:
@@ -110,7 +114,7 @@ def cell(record: Record | None) -> str:
 
 
 def ratio(ours: Record | None, theirs: Record | None) -> str:
-    if ours is None or theirs is None or ours.timing is None or theirs.timing is None:
+    if ours is None or theirs is None or ours.timing is None or theirs.timing is None or not ours.timing.median_ms:
         return "-"
     return f"{theirs.timing.median_ms / ours.timing.median_ms:.2f}"
 

@@ -48,9 +48,9 @@ def pair_decay(g):
 
 def per_value_head(x, HV):
     """[B, T, H, *] -> [B, T, HV, *]: value head i reads query/key head i // (HV / H)."""
-    return x.repeat_interleave(HV // x.shape[2], dim=2)
+    return x.repeat_interleave(HV // max(1, x.shape[2]), dim=2)
 
 
 def per_key_head(x, H):
     """The transpose of per_value_head: sums each group of HV / H value heads, in order."""
-    return x.unflatten(2, (H, x.shape[2] // H)).sum(dim=3)
+    return x.unflatten(2, (H, x.shape[2] // max(1, H))).sum(dim=3)

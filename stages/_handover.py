@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 
 from ._contract import F32, INT, Port, ceil_div
-from ._pieces import PROGRAMS, SLICE, whole
+from ._pieces import SLICE, at_once, whole
 
 LARGEST_TEAM, FEWEST_CHUNKS = 8, 4
 """Programs in a team, and chunks between two that hand over: what a state's way through memory is hidden behind."""
@@ -28,12 +28,12 @@ HANDED = {
 def spread(heads, slices, chunks):
     """(scans that go ahead whole, teams, programs of each) of so many heads' scans, one for each slice of V, where an
     even spread is shorter than rounds; else None."""
-    at_once = max(PROGRAMS // slices, 1)
-    ahead = at_once * max(heads // at_once - 1, 0)
+    room = at_once(slices)
+    ahead = room * max(heads // max(1, room) - 1, 0)
     rest = heads - ahead
     for size in range(min(LARGEST_TEAM, chunks // FEWEST_CHUNKS), 1, -1):
         teams = ceil_div(rest, size + 1)
-        if at_once < rest and teams * size <= at_once:
+        if room < rest and teams * size <= room:
             return ahead * slices, teams * slices, size
     return None
 
@@ -60,7 +60,7 @@ def over_parts(launches, turns, handed, k, seqs):
         return launches
     [scan] = launches
     scans, slices = scan.grid[0], scan.constexprs["V"] // SLICE
-    found = spread(scans // slices, slices, seqs.NT)
+    found = spread(seqs.N * scan.args["HV"], slices, seqs.NT)
     ahead, teams, size = found or (scans, 1, 2)
     args = {**scan.args, "turns": turns, "entered": handed}
     args |= {"ahead": ahead, "teams": teams, "size": size, "scans": scans}

@@ -23,7 +23,7 @@ from ._contract import F32, INT, Port, ceil_div
 from ._decay import per_value_head
 from ._forgotten import FORGOTTEN
 from ._hopper import hopper_takes
-from ._pieces import PROGRAMS, SLICE
+from ._pieces import SLICE, at_once
 from ._tiles import state_limits
 
 WINDOW = 16
@@ -42,7 +42,7 @@ SCRATCH = {
 def scan_pieces(axes):
     """A power of two: one sequence's programs are as many as the multiprocessors, or nearly. Never from the batch."""
     chunks = ceil_div(axes["T"], axes["C"])
-    most = min(PROGRAMS // (axes["HV"] * ceil_div(axes["V"], SLICE)), chunks // FEWEST_IN_PIECE)
+    most = min(at_once(axes["HV"] * ceil_div(axes["V"], SLICE)), chunks // FEWEST_IN_PIECE)
     return 1 if chunks < FEWEST_CHUNKS or most < 1 else 1 << (most.bit_length() - 1)
 
 

@@ -32,10 +32,15 @@ SCRATCH = {
 }
 
 
+def at_once(programs):
+    """How many times so many programs run side by side; no head or no value makes none."""
+    return PROGRAMS // max(1, programs)
+
+
 def pieces(axes):
     """A power of two that cuts T into pieces of whole chunks."""
     T, C = axes["T"], axes["C"]
-    most = min(PROGRAMS // (axes["HV"] * ceil_div(axes["V"], SLICE)), T // (C * FEWEST_CHUNKS))
+    most = min(at_once(axes["HV"] * ceil_div(axes["V"], SLICE)), T // (C * FEWEST_CHUNKS))
     found = 1
     while 2 * found <= most and T % (2 * found * C) == 0:
         found *= 2

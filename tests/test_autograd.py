@@ -408,6 +408,19 @@ def test_forward_mode_is_refused():
         assert op("simple_gla")(**given).o.shape == given["v"].shape
 
 
+def test_a_tangent_of_a_cotangent_is_refused():
+    """In segments too."""
+    given = inputs(op("simple_gla"), **SMALL)
+    leaf = given["q"].clone().requires_grad_()
+    for each in (op("simple_gla"), op("simple_gla").in_segments(chunks=1)):
+        o = each(**given | {"q": leaf}).o
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(torch.ones_like(o), torch.ones_like(o))
+            with pytest.raises(ChunkwiseError, match="backward pass of simple_gla .* torch.autograd.forward_ad"):
+                torch.autograd.grad(o, leaf, dual, retain_graph=True)
+            assert torch.autograd.grad(o, leaf, torch.ones_like(o))[0].shape == leaf.shape
+
+
 TRANSFORMS = {
     "grad": lambda f, q: torch.func.grad(f)(q),
     "jacrev": lambda f, q: torch.func.jacrev(f)(q),

@@ -90,3 +90,18 @@ def test_the_table_at_the_end(bench_peers, monkeypatch, tmp_path, capsys):
     times = "2.0000 (2136) 2.5000 (1348) - 1.0000 - 0.50"
     assert both.split() == f"gated_delta B1_T8192_H96_D128 with gradients {times}".split()
     assert long.split() == "gated_delta B1_T32768_H4 forward 0.1250 - - - - -".split()
+
+
+def test_a_ratio_is_of_one_thing(bench_peers):
+    """Other lengths, dtypes and widths are other lines; a clock that shows 0 has no ratio."""
+    ours, theirs = record("chunkwise triton", 0.0), record("fla 0.6.0", 1.0)
+    packed, half, narrow = (
+        replace(theirs, workload=replace(theirs.workload, **what))
+        for what in (dict(seqlens=(5, 7)), dict(dtype="fp16"), dict(axes={"K": 64}))
+    )
+    _, *lines = bench_peers.summary([ours, theirs, packed, half, narrow])
+    name = "gated_delta B1_T8192_H96_D128"
+    assert [" ".join(line.split()) for line in lines] == [
+        f"{name} forward 0.0000 - 1.0000 - - -", f"{name}, packed 5,7 forward - - 1.0000 - - -",
+        f"{name}, fp16 forward - - 1.0000 - - -", f"{name} forward - - 1.0000 - - -",
+    ]  # fmt: skip

@@ -7,7 +7,7 @@ import torch
 from support.bench_files import RATES
 from support.ops import op
 
-from chunkwise.runner import ChunkwiseError
+from chunkwise.runner import ChunkwiseError, load
 from chunkwise.runner.benching import stage_clock
 from chunkwise.runner.benching.case import Case, input_sets
 from chunkwise.runner.benching.gate import require_written
@@ -144,6 +144,16 @@ def test_what_a_kernel_leaves_unwritten_is_an_error():
     for name in ("o", "d_q"):
         with pytest.raises(ChunkwiseError, match=f"CW803(.|\n)*{name} of simple_gla is not written whole"):
             require_written(case, given, {name: torch.tensor([0.0, float("nan")])})
+
+
+def test_a_sum_over_no_key_is_written():
+    """Its logarithm is -inf; no other output is."""
+    case = SimpleNamespace(op=load("mla_naive"), title="some sizes")
+    given, x = SimpleNamespace(call=SimpleNamespace(wanted=("o", "lse")), trainable=()), torch.tensor([0.0, -torch.inf])
+    require_written(case, given, {"o": x.isfinite().float(), "lse": x})
+    for wrong in ({"o": x}, {"lse": -x}, {"lse": x - x}):
+        with pytest.raises(ChunkwiseError, match="CW803"):
+            require_written(case, given, wrong)
 
 
 def test_every_column_is_explained():

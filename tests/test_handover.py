@@ -9,7 +9,8 @@ from support.guarded import GUARD, Guarded
 from chunkwise.kernels._handover import scanned_part
 from chunkwise.runner.compiling.meta_launches import meta_launches
 from chunkwise.runner.stage_files.stage_library import find_stages
-from chunkwise.stages._handover import LARGEST_TEAM, PROGRAMS, spread
+from chunkwise.stages._handover import LARGEST_TEAM, spread
+from chunkwise.stages._pieces import PROGRAMS
 
 BF16 = torch.bfloat16
 numbers = SimpleNamespace(where=lambda c, x, y: x if c else y, maximum=max, minimum=min)

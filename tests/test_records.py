@@ -56,6 +56,7 @@ def with_id(document):
 @pytest.mark.parametrize("change, why", [
     (lambda d: d["timing"].update(median_ms="nan"), "timing: median_ms is nan"),
     (lambda d: d["timing"].update(p20_ms=-1.0), "timing: p20_ms is -1.0"),
+    (lambda d: d["what"].update(implementation=" "), "what: implementation is empty"),
     (lambda d: d["timing"].update(median_ms="fast"), "'fast' stands where a number belongs"),
     (lambda d: d["timing"].update(runs=True), "True stands where int belongs"),
     (lambda d: d["clock"].update(scope="stage within"), "there is no scope 'stage within'"),

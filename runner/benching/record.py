@@ -222,6 +222,8 @@ def read_record(document: Mapping[str, Any]) -> Record:
         raise ValueError("its content is not what its id says")
     found = built(Record, content)
     require_time(found)
+    if not found.what.implementation.split():
+        raise ValueError("what: implementation is empty")
     return found
 
 

@@ -32,11 +32,14 @@ def refuse_transforms(name: str, given: Iterable) -> None:
 
 
 def refuse_batched(name: str, cotangents: Iterable[torch.Tensor | None]) -> None:
-    """Raises ChunkwiseError where autograd maps one backward pass over a batch of cotangents."""
+    """Raises ChunkwiseError where autograd maps one backward pass over a batch of cotangents, or one has a tangent."""
     batched = torch._C._functorch.is_legacy_batchedtensor
     if any([x is not None and batched(x) for x in cotangents]):
         message = f"the backward pass of {name} was called with is_grads_batched or vectorize, which is a vmap"
         raise ChunkwiseError(Diagnostic(codes.TRANSFORM, message, help="call backward once for each cotangent"))
+    if forward_ad._current_level >= 0 and any(map(has_tangent, cotangents)):
+        message = f"the backward pass of {name} was called under torch.autograd.forward_ad"
+        raise ChunkwiseError(Diagnostic(codes.TRANSFORM, message, help=FORWARD))
 
 
 def has_tangent(x) -> bool:

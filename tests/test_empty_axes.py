@@ -1,0 +1,25 @@
+"""No heads, or no values: nothing to compute is no error, on either back end."""
+
+import pytest
+import torch
+from support.stand_in_driver import stand_in_driver
+
+from chunkwise.runner import load
+from chunkwise.runner.graphs.sizes import complete
+from chunkwise.runner.verification.generate import make_inputs
+from chunkwise.runner.workloads import other_axes
+
+
+@pytest.mark.parametrize("empty", ["HV", "V"])
+@pytest.mark.parametrize("name", "gated_delta simple_gla kda gla mamba2".split())
+def test_both_passes(name, empty):
+    op = load(name, backend="reference")
+    sizes = dict(B=1, T=100, H=1, HV=2, K=64, V=64) | {empty: 0}
+    inputs = make_inputs(op.whole, complete(op.whole, sizes | other_axes(sizes), None), torch.bfloat16, "cpu", 0)
+    leaves = {name: x.requires_grad_() for name, x in inputs.items()}
+    with stand_in_driver():
+        for each in (load(name, backend="triton"), op, op.in_segments(chunks=1)):
+            out = each(**leaves)
+            grads = torch.autograd.grad(out.o.sum() + out.final_state.sum(), [*leaves.values()], allow_unused=True)
+            assert not out.o.numel() and not out.final_state.numel()
+    assert any(x is not None for x in grads) and all(x is None or not x.any() for x in grads)

@@ -256,3 +256,12 @@ def test_params_that_mean_nothing(document, text, message, help):
     code, found = document(*ATTENTION, "--params", text)
     (error,) = found["errors"]
     assert (code, error["message"], error.get("help")) == (2, message, help)
+
+
+@pytest.mark.parametrize("command", ["run", "bench"])
+def test_several_processes_that_would_each_do_all(command, monkeypatch, capsys):
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "7")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main([command, "gated_delta", "--axes", "T=20,H=1"]) == 2
+    told = capsys.readouterr().err
+    assert f"error[CW601]: {command} " in told and "torchrun started 2: each would do all of it" in told

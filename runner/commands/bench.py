@@ -7,6 +7,7 @@ from ..benching.record import FILE, NOT_VERIFIED
 from ..benching.store import Store
 from ..benching.tables import markdown, tables
 from ..diagnostics import codes
+from ..parallel.torchrun import refuse_ranks
 from ..report_page.write_report import write_report
 from ..reporting.outcome import Outcome, Progress
 from ..reporting.write_file import write_file
@@ -31,6 +32,7 @@ def arguments(parser) -> None:
 
 
 def execute(args) -> Outcome:
+    refuse_ranks("bench")
     cases, vs, progress = bench_cases(args), peers(args.vs), Progress()
     folder = out_folder(args.out, "")
     store = Store.of(folder)

@@ -79,11 +79,11 @@ def execute(args) -> Outcome:
         raise ChunkwiseError(*found)
     sizes, io = input_sizes(op.whole, workload(args.workload, "cuda"), axes, None), IO_DTYPES[args.dtype]
     machine = Machine(args.tflops, args.gbps, args.link_gbps, args.link_us)
-    factors = {}
+    factors, basis = {}, "peaks alone, which no kernel reaches: pass --report"
     if args.report:
         report = read_report(args.report, op)
         op, machine = as_reported(op, report), replace(machine, device=device_of(report))
-        factors = factors_of(op, report, machine, io)
+        factors, basis = factors_of(op, report, machine, io), basis_of(report)
     counts = [1, *(count for count in args.ranks if count > 1)]
     costs = [cost(op, sizes, io, count, machine, args.backward, factors) for count in counts]
     document = {
@@ -91,7 +91,7 @@ def execute(args) -> Outcome:
         "machine": asdict(machine), "measured": bool(factors),
         "ranks": [{**asdict(each), "total_ms": each.total_ms, "speedup": speedup(costs[0], each)} for each in costs],
     }  # fmt: skip
-    below = lines(costs, machine, bool(factors), bool(gathering(op.whole)))
+    below = lines(costs, machine, basis, bool(gathering(op.whole)))
     return Outcome(document, [cost_table(op.spec.name, sizes, costs), *below])
 
 
@@ -138,18 +138,24 @@ def cost_table(name: str, sizes, costs: list[Cost]):
     return table(title, dict.fromkeys(heads, "right"), rows)
 
 
-def lines(costs: list[Cost], machine: Machine, measured: bool, gathers: bool) -> list[str]:
+def basis_of(report: dict) -> str:
+    """What was measured: at other sizes, or elsewhere, it is worth less."""
+    at = " ".join(f"{axis}={size}" for axis, size in report["axes"].items())
+    return f"each stage's time in a report of {report['environment'].get('device')}, {report['dtype']}, {at}"
+
+
+def lines(costs: list[Cost], machine: Machine, basis: str, gathers: bool) -> list[str]:
     paying = [each.ranks for each in costs if speedup(costs[0], each) >= PAYS * each.ranks]
     fastest = min(costs, key=lambda each: each.total_ms)
     worth = f"each rank is worth {PAYS:.0%} of one alone up to {max(paying)} ranks"
     if max(paying) == 1 < len(costs):
         worth = f"on none of these numbers is each rank worth {PAYS:.0%} of one alone"
-    basis = "the report's times of each stage" if measured else "peaks alone, which no kernel reaches: pass --report"
     attention = ["attention by all keys: a causal mask leaves one rank half of that, the last of many all of it"]
     return [
         *COLUMNS,
         *(attention if gathers else []),
-        f"by {basis}; link {machine.link_gbps:g} GB/s and {machine.link_us:g} us a collective, nothing overlapped",
+        f"by {basis}",
+        f"link {machine.link_gbps:g} GB/s and {machine.link_us:g} us a collective, nothing overlapped",
         f"{worth}; fastest on {fastest.ranks}",
         *notes_of(costs),
     ]

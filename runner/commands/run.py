@@ -8,6 +8,7 @@ import torch
 from ..calling.call import Call
 from ..drawing.save_graph import save_svg
 from ..graphs.flops import require_flops
+from ..parallel.torchrun import refuse_ranks
 from ..reporting.environment import environment
 from ..reporting.outcome import Outcome, Progress, document_text
 from ..reporting.proton import profile, refuse_without_gpu
@@ -42,6 +43,7 @@ def execute(args) -> Outcome:
         from ._context_parallel import run_ranks  # brings in PyTorch's compiler, for seconds
 
         return run_ranks(args)
+    refuse_ranks("run without --context-parallel")
     return run_alone(args)
 
 

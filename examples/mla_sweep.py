@@ -7,7 +7,7 @@ makes keys and values of all heads from the latent first; mla_absorbed reads the
 whose sequences have lengths of their own, here all the whole context. A Markdown table goes to stdout: milliseconds of
 the whole op and of its attention alone, the peak of memory above the inputs, and the least that attention over the
 latent could take here (its bytes at the measured copy bandwidth, or its products at the measured rate, whichever is
-longer). Progress goes to stderr. What does not fit in memory is a row that says so.
+longer). Progress goes to stderr. What does not fit in memory is a row that says so. On a CPU the sizes are small ones.
 """
 
 import argparse
@@ -28,6 +28,8 @@ from chunkwise.runner.script import device_option, told, whole, wholes
 from chunkwise.runner.verification.generate import make_inputs
 
 PIPELINES = ("mla_naive", "mla_absorbed", "mla_decode")
+ON_GPU, ON_CPU = ((4096, 16384, 65536), (1, 32, 64), 128), ((256, 1024), (1, 2), 8)
+"""(tokens before it, sequences, heads)."""
 COLUMNS = ("batch", "context", "op", "ms", "attention ms", "peak MB", "least ms")
 
 
@@ -89,16 +91,18 @@ def table(rows: Iterator[list[str]]) -> Iterator[str]:
 @told
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--contexts", type=wholes, default="4096,16384,65536")
-    parser.add_argument("--batches", type=wholes, default="1,32,64")
-    parser.add_argument("--heads", type=whole, default=128)
+    parser.add_argument("--contexts", type=wholes)
+    parser.add_argument("--batches", type=wholes)
+    parser.add_argument("--heads", type=whole)
     device_option(parser)
     args = parser.parse_args(argv)
     device = args.device
-    points = [Point(B, T, args.heads, device) for B in args.batches for T in args.contexts]
+    usual = ON_GPU if device.type == "cuda" else ON_CPU
+    contexts, batches, heads = (x or y for x, y in zip((args.contexts, args.batches, args.heads), usual, strict=True))
+    points = [Point(B, T, heads, device) for B in batches for T in contexts]
     rates = this_machine(device, torch.bfloat16, str).rates if device.type == "cuda" else None
     where = torch.cuda.get_device_name(device) if rates else "CPU, references: no measure of the kernels"
-    print(f"One token of {args.heads} heads over a latent of 512 and 64; {where}\n")
+    print(f"One token of {heads} heads over a latent of 512 and 64; {where}\n")
     with torch.inference_mode():
         print("\n".join(table(row(point, name, rates) for point in points for name in PIPELINES)))
 

@@ -85,9 +85,8 @@ class Stochastic:
         return slips.mul_(power_of_two(wide)).mul_(torch.finfo(torch.float32).eps)
 
     def approximate(self, x: torch.Tensor) -> torch.Tensor:
-        """An exponential or the like, which a GPU gives to two units in the last place; 1 is exact, as of what does not
-        decay: token after token its error would add up to one that nobody makes."""
-        return torch.where(x == 1, x, x + 4 * self.alike(x).to(x.dtype)) if x.is_floating_point() else x
+        """An exponential or the like, which a GPU gives to two units in the last place."""
+        return x + 4 * self.alike(x).to(x.dtype) if x.is_floating_point() else x
 
     def cumsum(self, x: torch.Tensor, dim: int) -> torch.Tensor:
         """In float32, in whatever order a scan takes its terms. One after another, each partial sum is rounded and each

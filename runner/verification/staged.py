@@ -191,10 +191,11 @@ def has_chunks(plans: Sequence[Plan]) -> bool:
 
 
 def repeats(graph: Graph, values: Mapping, T: int) -> float:
-    """How many tokens a state remembers, at most T, under a decay that is one for all of a head's; 1 is exact."""
+    """How many tokens a state remembers, at most T, under a decay that is one for all of a head's: all where it is 1,
+    for the model lets an exponential err there too."""
     slopes = [values[value.name] for value in graph.values.values() if value.unit == "log_decay/ln/slope"]
-    lost = [-torch.expm1(x[x < 0].double()) for x in slopes if x is not None]
-    return max((min(1 / x.min().item(), T) for x in lost if x.numel()), default=0.0)
+    lost = [-torch.expm1(x.double()).max().item() for x in slopes if x is not None and x.numel()]
+    return max((min(1 / least if least > 0 else math.inf, T) for least in lost), default=0.0)
 
 
 def decaying_chunks(graph: Graph, values: Mapping, C: int) -> float:

@@ -5,7 +5,7 @@ import torch
 
 def grouped(x, H):
     """[B, S, HQ, *] as [B, S, H, HQ / H, *]: the query heads of each key head."""
-    return x.unflatten(2, (H, x.shape[2] // H))
+    return x.unflatten(2, (H, x.shape[2] // max(1, H)))
 
 
 def seen(first, end, Sk):

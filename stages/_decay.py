@@ -9,9 +9,9 @@ def chunk_log_decay(g, g_gamma, like, C):
     """Base-2 log decay summed from each chunk's first row, [B, T, HV].
 
     g [B, T, HV] is such a sum already; g_gamma [HV] is a natural log decay per token, so that the row with
-    number r in its chunk has g_gamma (r + 1) log2 e. Both given, they add; neither: zeros like ``like[..., 0]``.
+    number r in its chunk has g_gamma (r + 1) log2 e. Both given, they add; neither: zeros.
     """
-    total = torch.zeros_like(like[..., 0]) if g is None else g
+    total = like.new_zeros(like.shape[:-1]) if g is None else g
     if g_gamma is None:
         return total
     row = torch.arange(like.shape[1], device=like.device) % C + 1

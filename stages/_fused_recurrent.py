@@ -37,7 +37,7 @@ def head_decay(g, g_gamma, like):
     """exp of a natural log decay per token [B, T, HV] and of a slope [HV], as ``recurrence`` takes it."""
     if g is None and g_gamma is None:
         return None
-    total = torch.zeros_like(like[..., 0]) if g is None else g
+    total = like.new_zeros(like.shape[:-1]) if g is None else g
     return torch.exp(total if g_gamma is None else total + g_gamma)[..., None]
 
 

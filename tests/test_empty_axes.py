@@ -11,9 +11,9 @@ from chunkwise.runner.workloads import other_axes
 
 
 @pytest.mark.parametrize("empty", ["HV", "V"])
-@pytest.mark.parametrize("name", "gated_delta simple_gla kda gla mamba2".split())
+@pytest.mark.parametrize("name", "gated_delta delta_rule simple_gla kda gla mamba2".split())
 def test_both_passes(name, empty):
-    op = load(name, backend="reference")
+    op = load(name, backend="reference", fuse="none")
     sizes = dict(B=1, T=100, H=1, HV=2, K=64, V=64) | {empty: 0}
     inputs = make_inputs(op.whole, complete(op.whole, sizes | other_axes(sizes), None), torch.bfloat16, "cpu", 0)
     leaves = {name: x.requires_grad_() for name, x in inputs.items()}
@@ -23,3 +23,10 @@ def test_both_passes(name, empty):
             grads = torch.autograd.grad(out.o.sum() + out.final_state.sum(), [*leaves.values()], allow_unused=True)
             assert not out.o.numel() and not out.final_state.numel()
     assert any(x is not None for x in grads) and all(x is None or not x.any() for x in grads)
+
+
+def test_attention_without_query_heads():
+    op = load("mla_naive", backend="reference")
+    sizes = other_axes(dict(B=1, T=20, H=1, HV=2, K=16, V=16)) | {"HQ": 0}
+    inputs = make_inputs(op.whole, complete(op.whole, sizes, None), torch.float32, "cpu", 0)
+    assert op(**inputs).o.shape[:3] == (1, 20, 0)

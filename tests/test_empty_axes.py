@@ -27,6 +27,7 @@ def test_both_passes(name, empty):
 
 def test_attention_without_query_heads():
     op = load("mla_naive", backend="reference")
-    sizes = other_axes(dict(B=1, T=20, H=1, HV=2, K=16, V=16)) | {"HQ": 0}
+    sizes = dict(B=1, T=20, H=1, HV=2, K=16, V=16)
+    sizes |= other_axes(sizes) | {"HQ": 0}
     inputs = make_inputs(op.whole, complete(op.whole, sizes, None), torch.float32, "cpu", 0)
     assert op(**inputs).o.shape[:3] == (1, 20, 0)

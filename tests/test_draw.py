@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.ops import op
 
 from chunkwise.runner.drawing import palette
 from chunkwise.runner.drawing.build_picture import build_picture
@@ -23,6 +24,7 @@ from chunkwise.runner.graphs.build_graph import build_graph
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.loading.load_spec import parse_spec, read_spec
 from chunkwise.runner.loading.pipelines import FOLDER
+from chunkwise.runner.rewriting.fusion import as_ran
 from chunkwise.runner.stage_files.stage_library import find_stages
 
 PIPELINES = ("gated_delta", "simple_gla", "qwen3_next_gdn")
@@ -200,6 +202,20 @@ def test_skipped_stages_and_absent_outputs():
     svg = draw(graph).text
     assert "skipped" in texts(svg)
     assert "skipped" in draw(graph, "mermaid").text
+
+
+def test_a_fused_stage_says_whose_work_it_does_and_those_are_not_skipped():
+    kernel = op("gated_delta")
+    ran = {"solve": "delta_prescan", "out": "chunk_delta_o"}
+    fused = as_ran(kernel.whole, kernel.stages, ran)
+    shown = build_picture(fused)
+    assert {stage.id: stage.remarks for stage in shown.stages} == {
+        "solve": ("in place of cumsum, kkt, solve",),
+        "out": ("in place of wy, scan, out",),
+    }
+    for format in ("svg", "mermaid"):
+        text = draw(fused, format).text
+        assert "in place of" in text and "skipped" not in text
 
 
 def phased(graph):

@@ -88,6 +88,43 @@ def test_the_graph_is_the_one_that_ran(rebuilt):
     assert set(graph_of(gated, run).nodes) == {row.id for row in run.stages}
 
 
+FUSED = {"solve": "delta_prescan", "out": "chunk_delta_o", "scan.rebuild": "chunk_delta_states",
+         "out.vjp.reverse": "chunk_delta_reverse", "out.vjp.grads": "chunk_delta_grads"}  # fmt: skip
+
+
+def fused_records():
+    """Of a run on a GPU: its stages are fused, the first by another launcher than Triton."""
+    gated = op("gated_delta")
+    plain = made_up_records(gated, backward=True, T=1024, **BIG)
+    stage = next(record for record in plain if record.what.stage == "cumsum")
+    rows = [*FUSED.items(), ("cumsum.vjp", "chunk_local_cumsum.vjp"), ("d(beta)", "gradient_sum")]
+    phases = {"solve": "forward", "out": "forward", "scan.rebuild": "rebuild"}
+    found = []
+    for id, uses in rows:
+        by = "chunkwise gluon" if id == "solve" else OURS
+        phase = phases.get(id, "backward")
+        what = replace(stage.what, stage=id, uses=uses, phase=phase, implementation=by)
+        found.append(replace(stage, what=what))
+    return gated, found + [record for record in plain if not record.what.uses]
+
+
+def test_what_was_fused_elsewhere_is_drawn_fused_here():
+    gated, records = fused_records()
+    (run,) = runs_of(records)
+    graph = graph_of(gated, run)
+    assert graph.nodes.keys() == {row.id for row in run.stages}
+    assert {id: node.stage.name for id, node in graph.nodes.items()}.items() >= FUSED.items()
+
+
+def test_stages_by_several_launchers_are_rows_of_one_table():
+    _, records = fused_records()
+    stages, _ = tables_of(*runs_of(records))
+    shares = [row.cells[[name for name, _ in stages.columns].index("share")] for row in stages.rows if row.id]
+    assert stages.title == "stages, chunkwise triton" and shares == ["14 %"] * 7
+    launchers = [row.cells[1] for row in stages.rows if row.id]
+    assert stages.columns[1][0] == "launcher" and launchers == ["gluon", *["–"] * 6]
+
+
 def test_times_stand_on_nodes_and_bytes_on_edges(page):
     graph = page[page.index('id="run-2-arrow-0"') :]
     assert re.search(r"chunkwise triton · 0\.428 ms · 30 %", graph) and ">192 MiB</text>" in graph

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..benching.record import FILE, FIRST_CALL, Record, read_some_records
+from ..benching.wholes import wholes
 from ..calling.function import load
 from ..comparing.compare_graphs import difference
 from ..comparing.compare_records import (
@@ -169,7 +170,7 @@ def of_implementations(args) -> Compared:
     if args.after:
         usage("--implementations compares inside one file", f"leave out {args.after}")
     records = read_some_records(args.before)
-    known = list(dict.fromkeys(record.what.implementation for record in records))
+    known = list(dict.fromkeys(wholes(records).values()))
     first, second = (implementation(name, known) for name in args.implementations)
     found = between_implementations(records, first, second)
     if not found:

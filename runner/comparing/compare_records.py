@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 
 from ..benching.record import Record, Workload
+from ..benching.wholes import wholes
 from .verdicts import SAME, Verdict, verdict
 
 Key = Callable[[Record], tuple]
@@ -103,8 +104,10 @@ def met_by(way: Key, old: Mapping[tuple, Seen], new: Mapping[tuple, Seen]) -> It
 def between_implementations(records: Sequence[Record], first: str, second: str) -> list[Pair]:
     """Of one set: what both did, at the same sizes by the same clock."""
 
+    part_of = wholes(records)
+
     def of(name: str) -> list[Seen]:
-        found = (record for record in records if record.what.implementation == name)
+        found = (record for record in records if part_of[record.what.implementation] == name)
         return [(replace(record, what=replace(record.what, implementation="")), record) for record in found]
 
     return [pair for pair in paired(of(first), of(second), WAYS) if pair.before and pair.after]

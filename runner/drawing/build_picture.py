@@ -118,6 +118,7 @@ class Builder:
                 backend=one_line(self.backends.get(node.id, "")),
                 latency_ms=latency,
                 share=share,
+                remarks=(f"in place of {', '.join(node.replaces)}",) if node.replaces else (),
             )
         )
 
@@ -146,9 +147,11 @@ class Builder:
             self.arrows.append(Arrow(tail, head, PLAIN, tensor.bytes, arrow_tip(name, head, tensor)))
 
     def add_skipped(self) -> None:
-        """Stages of the file that are not in the graph, because an input that they require is absent."""
+        """Stages of the file that are not in the graph, because an input that they require is absent. Not those whose
+        work another one does."""
+        replaced = {id for node in self.graph.nodes.values() for id in node.replaces}
         for entry in self.graph.spec.stages.values():
-            if entry.id in self.graph.nodes or self.computed_elsewhere(entry):
+            if entry.id in self.graph.nodes or entry.id in replaced or self.computed_elsewhere(entry):
                 continue
             tip = tooltip(f"{entry.id}: {entry.use}, skipped", source_line(entry.mark))
             self.stages.append(StageBox(entry.id, entry.use, {}, {}, "forward", tip, skipped=True))

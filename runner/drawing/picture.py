@@ -51,7 +51,7 @@ class TensorBox:
 class StageBox:
     """A node. ports: name -> state. share: of the sum of all stages, 0 to 1. A skipped stage has no ports.
 
-    change: a key of SIGNS. remarks: on what changed.
+    change: a key of SIGNS. remarks: on what changed, or whose work it does.
     """
 
     id: str

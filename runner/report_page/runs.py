@@ -5,15 +5,17 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 
 from ..benching.record import END_TO_END, STAGE_ALONE, STAGE_INSIDE, SUM, Edge, Record, Workload, content_id
+from ..benching.wholes import wholes
 
 
 @dataclass(frozen=True)
 class StageRow:
-    """A node by one implementation. by_scope: scope of the clock -> its record."""
+    """A node of one implementation of the op (whole), run by its own. by_scope: scope of the clock -> its record."""
 
     id: str
     uses: str
     phase: str
+    whole: str
     implementation: str
     by_scope: Mapping[str, Record]
 
@@ -46,24 +48,26 @@ class Run:
 
     @cached_property
     def stages(self) -> tuple[StageRow, ...]:
-        """In the order of their records, an implementation after the other."""
+        """In the order of their records, an implementation of the op after the other."""
         found: dict[tuple[str, str], dict[str, Record]] = {}
+        part_of = wholes(self.records)
         for record in self.records:
             if record.what.stage not in (END_TO_END, SUM):
-                found.setdefault((record.what.implementation, record.what.stage), {})[record.clock.scope] = record
+                key = part_of[record.what.implementation], record.what.stage
+                found.setdefault(key, {})[record.clock.scope] = record
         rows = []
-        for (implementation, id), by_scope in found.items():
+        for (whole, id), by_scope in found.items():
             what = next(iter(by_scope.values())).what
-            rows.append(StageRow(id, what.uses, what.phase, implementation, by_scope))
+            rows.append(StageRow(id, what.uses, what.phase, whole, what.implementation, by_scope))
         return tuple(rows)
 
     @property
     def implementations(self) -> tuple[str, ...]:
-        """Those whose stages were timed."""
-        return tuple(dict.fromkeys(row.implementation for row in self.stages))
+        """Those of the op whose stages were timed."""
+        return tuple(dict.fromkeys(row.whole for row in self.stages))
 
     def stages_of(self, implementation: str) -> tuple[StageRow, ...]:
-        return tuple(row for row in self.stages if row.implementation == implementation)
+        return tuple(row for row in self.stages if row.whole == implementation)
 
     @property
     def ops(self) -> tuple[Record, ...]:

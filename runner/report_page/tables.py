@@ -49,7 +49,7 @@ def stage_table(run: Run, implementation: str) -> Table:
     """A row for each node, each clock's times beside each other; how each was timed stands in the caption."""
     rows = run.stages_of(implementation)
     scopes = [scope for scope in SCOPES if any(scope in row.by_scope for row in rows)]
-    columns = [("uses", False)]
+    columns = [("uses", False), ("launcher", False)]
     for scope in scopes:
         columns += [(f"{short(scope)} ms", True), ("p20 – p80", True)]
     columns += [(name, True) for name in ("share", "TFLOP/s", "GB/s", "floor ms", "% of floor")]
@@ -72,8 +72,13 @@ def stage_row(row: StageRow, scopes: list[str], total_ms: float) -> Row:
     judged = row.by_scope.get(scopes[0], row.first) if scopes else row.first
     ms = judged.timing.median_ms if judged.timing else None
     share = texts.percent(100 * ms / total_ms) if ms is not None and total_ms else texts.NONE
-    cells = (row.uses, *timed, share, *limit_cells(judged), texts.error_text(judged))
+    cells = (row.uses, launcher(row), *timed, share, *limit_cells(judged), texts.error_text(judged))
     return Row(row.id, cells, row.id, row.phase, judged.why)
+
+
+def launcher(row: StageRow) -> str:
+    """Where it is another than the title says."""
+    return texts.NONE if row.implementation == row.whole else row.implementation.removeprefix("chunkwise ")
 
 
 def times(record: Record | None) -> tuple[str, str]:
@@ -95,11 +100,12 @@ def total_rows(run: Run, implementation: str, scopes: list[str]) -> list[Row]:
     whole = run.whole(END_TO_END, implementation, EAGER)
     if not any(sums):
         return []
-    rows = [Row("sum of stages", ("", *flat(map(times, sums)), "", *limit_cells(sums[0]), ""))]
+    rows = [Row("sum of stages", ("", "", *flat(map(times, sums)), "", *limit_cells(sums[0]), ""))]
     if whole and whole.timing:
         gaps = [(gap(whole, each), "") for each in sums]
-        rows.append(Row("gap", ("", *flat(gaps), *[""] * 7)))
-        rows.append(Row("end to end, eager", ("", *flat(times(whole) for _ in scopes), "", *limit_cells(whole), "")))
+        ends = flat(times(whole) for _ in scopes)
+        rows.append(Row("gap", ("", "", *flat(gaps), *[""] * 7)))
+        rows.append(Row("end to end, eager", ("", "", *ends, "", *limit_cells(whole), "")))
     return rows
 
 

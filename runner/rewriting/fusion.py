@@ -70,14 +70,28 @@ def fused_graph(
             refused.append(f"{node.id}: {node.stage.name} not in place of {', '.join(node.replaces)}: {why}")
         return not why
 
-    found = with_gradients_replaced(graph, [stage for stage in allowed if stage.gradient_of], stages, takes)
-    for phase in ("rebuild", "forward"):
-        found = with_replaced(found, [stage for stage in allowed if stage.pattern], stages, takes, phase)
-    if found.kept:  # what only the stages replaced have read is not made any more
-        found = replace(found, kept=tuple(name for name in found.kept if name in found.read_later))
+    found = in_all_phases(graph, allowed, stages, takes)
     if named:
         refused += [no_place(stage, graph) for stage in allowed if not tried & {stage.name, *gradient_uses(stage)}]
     return replace(found, notes=(*graph.notes, *dict.fromkeys(refused))) if refused else found
+
+
+def in_all_phases(
+    graph: Graph, allowed: list[Stage], stages: Mapping[str, Stage], takes: Callable[[Node], bool]
+) -> Graph:
+    found = with_gradients_replaced(graph, [stage for stage in allowed if stage.gradient_of], stages, takes)
+    for phase in ("rebuild", "forward"):
+        found = with_replaced(found, [stage for stage in allowed if stage.pattern], stages, takes, phase)
+    if not found.kept:
+        return found
+    # what only the stages replaced have read is not made any more
+    return replace(found, kept=tuple(name for name in found.kept if name in found.read_later))
+
+
+def as_ran(graph: Graph, stages: Mapping[str, Stage], uses: Mapping[str, str]) -> Graph:
+    """The graph with those parts replaced that a run elsewhere says it had. uses: node id -> the stage that ran."""
+    allowed = [stage for stage in stages.values() if stage.fuses]
+    return in_all_phases(graph, allowed, stages, lambda node: uses.get(node.id) == node.stage.name)
 
 
 def no_place(stage: Stage, graph: Graph) -> str:

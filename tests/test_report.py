@@ -13,7 +13,7 @@ from support.made_up_records import CPU, GBPS, OURS, TFLOPS, made_up_records
 from support.ops import op
 from support.records import BARE, FULL
 
-from chunkwise.runner.benching.record import NOT_VERIFIED, STAGE_ALONE, STAGE_INSIDE, Error, Limits, line
+from chunkwise.runner.benching.record import NOT_VERIFIED, REPLAY, STAGE_ALONE, STAGE_INSIDE, Error, Limits, line
 from chunkwise.runner.drawing.layout import NoLayout
 from chunkwise.runner.main import main
 from chunkwise.runner.report_page import views
@@ -122,7 +122,7 @@ def test_stages_by_several_launchers_are_rows_of_one_table():
     shares = [row.cells[[name for name, _ in stages.columns].index("share")] for row in stages.rows if row.id]
     assert stages.title == "stages, chunkwise triton" and shares == ["14 %"] * 7
     launchers = [row.cells[1] for row in stages.rows if row.id]
-    assert stages.columns[1][0] == "launcher" and launchers == ["gluon", *["–"] * 6]
+    assert stages.columns[1][0] == "launcher" and launchers == ["gluon", *["triton"] * 6]
 
 
 def test_times_stand_on_nodes_and_bytes_on_edges(page):
@@ -165,6 +165,13 @@ def test_a_peer_that_did_not_run_is_a_row_that_says_so():
     assert [row["implementation"] for row in rows] == [OURS, OURS, "fla 0.6.0", "flashqla"]
     assert rows[2]["what ran"] == "chunk_gated_delta_rule" and rows[3]["ms"] == "–"
     assert found.rows[3].why == "flash-qla is not installed"
+
+
+def test_one_run_has_no_spread_and_no_noise():
+    (record,) = [r for r in made_up_records(op("simple_gla"), peers=False, T=1024, **BIG) if r.clock.scope == REPLAY]
+    once = replace(record, timing=replace(record.timing, runs=1))
+    (table,) = tables_of(*runs_of([once]))
+    assert "noise" not in dict(table.columns) and "p20 – p80" not in dict(table.columns)
 
 
 def test_what_was_not_measured_and_what_is_infinite_leave_gaps(tmp_path, monkeypatch):

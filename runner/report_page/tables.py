@@ -54,7 +54,8 @@ def stage_table(run: Run, implementation: str) -> Table:
         columns += [(f"{short(scope)} ms", True), ("p20 – p80", True)]
     columns += [(name, True) for name in ("share", "TFLOP/s", "GB/s", "floor ms", "% of floor")]
     columns += [("bound by", False), ("error of budget", True)]
-    body = [stage_row(row, scopes, total(rows, scopes)) for row in rows]
+    mixed = any(row.implementation != row.whole for row in rows)
+    body = [stage_row(row, scopes, total(rows, scopes), mixed) for row in rows]
     body += total_rows(run, implementation, scopes)
     return Table(f"stages, {implementation}", "stage", tuple(columns), tuple(body), stage_caption(rows, scopes))
 
@@ -67,18 +68,15 @@ def total(rows: tuple[StageRow, ...], scopes: list[str]) -> float:
     return sum(row.ms(scopes[0]) or 0.0 for row in rows) if scopes else 0.0
 
 
-def stage_row(row: StageRow, scopes: list[str], total_ms: float) -> Row:
+def stage_row(row: StageRow, scopes: list[str], total_ms: float, mixed: bool) -> Row:
+    """mixed: not all stages have the launcher that the title names."""
     timed = [cell for scope in scopes for cell in times(row.by_scope.get(scope))]
     judged = row.by_scope.get(scopes[0], row.first) if scopes else row.first
     ms = judged.timing.median_ms if judged.timing else None
     share = texts.percent(100 * ms / total_ms) if ms is not None and total_ms else texts.NONE
-    cells = (row.uses, launcher(row), *timed, share, *limit_cells(judged), texts.error_text(judged))
+    launcher = row.implementation.removeprefix("chunkwise ") if mixed else texts.NONE
+    cells = (row.uses, launcher, *timed, share, *limit_cells(judged), texts.error_text(judged))
     return Row(row.id, cells, row.id, row.phase, judged.why)
-
-
-def launcher(row: StageRow) -> str:
-    """Where it is another than the title says."""
-    return texts.NONE if row.implementation == row.whole else row.implementation.removeprefix("chunkwise ")
 
 
 def times(record: Record | None) -> tuple[str, str]:
@@ -145,11 +143,10 @@ def op_table(run: Run) -> Table:
 
 
 def op_row(record: Record) -> Row:
-    noise = f"± {record.timing.noise_pct:.1f} %" if record.timing else texts.NONE
     measured = (texts.rounded(record.host_us), texts.rounded(record.peak_mem_mb))
     ran = ", ".join(record.what.ran) or texts.NONE
     clock = (record.clock.scope, texts.clock_words(record.clock))
-    cells = (*clock, *times(record), noise, *limit_cells(record), *measured, texts.error_text(record), ran)
+    cells = (*clock, *times(record), texts.noise(record), *limit_cells(record), *measured, texts.error_text(record), ran)
     return Row(record.what.implementation, cells, why=record.why)
 
 

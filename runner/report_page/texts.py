@@ -14,9 +14,14 @@ def median(record: Record | None) -> str:
 
 
 def spread(record: Record | None) -> str:
-    if record is None or record.timing is None:
+    """Of one run there is none."""
+    if record is None or record.timing is None or record.timing.runs == 1:
         return NONE
     return f"{milliseconds(record.timing.p20_ms)} – {milliseconds(record.timing.p80_ms)}"
+
+
+def noise(record: Record) -> str:
+    return f"± {record.timing.noise_pct:.1f} %" if record.timing and record.timing.runs > 1 else NONE
 
 
 def rounded(value: float | None, digits: int = 3, unit: str = "") -> str:

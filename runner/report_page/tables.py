@@ -145,8 +145,8 @@ def op_table(run: Run) -> Table:
 def op_row(record: Record) -> Row:
     measured = (texts.rounded(record.host_us), texts.rounded(record.peak_mem_mb))
     ran = ", ".join(record.what.ran) or texts.NONE
-    clock = (record.clock.scope, texts.clock_words(record.clock))
-    cells = (*clock, *times(record), texts.noise(record), *limit_cells(record), *measured, texts.error_text(record), ran)
+    timed = (record.clock.scope, texts.clock_words(record.clock), *times(record), texts.noise(record))
+    cells = (*timed, *limit_cells(record), *measured, texts.error_text(record), ran)
     return Row(record.what.implementation, cells, why=record.why)
 
 

@@ -475,7 +475,8 @@ def test_names_of_pipelines_and_folders(op):
     errors = []
     far = "x" * 5000
     for name, more in [
-        ("gated_dleta", {}), ("op.yml", {}), ("op.yaml", dict(stages=["/nowhere"])),
+        ("gated_dleta", {}), ("gla_chunk_scan", {}), ("x/gla_chunk_scan", {}), ("", {}), ("op.yml", {}),
+        ("op.yaml", dict(stages=["/nowhere"])),
         (f"{far}.yaml", {}), ("op.yaml", dict(stages=[far])),
     ]:  # fmt: skip
         with pytest.raises(ChunkwiseError) as caught:
@@ -483,6 +484,9 @@ def test_names_of_pipelines_and_folders(op):
         errors.append(str(caught.value).replace("\n", " ").split(" help: pipelines here are")[0])
     assert errors == [
         "error[CW101]: there is no pipeline gated_dleta help: did you mean gated_delta?",
+        "error[CW101]: there is no pipeline gla_chunk_scan help: gla_chunk_scan is a stage, of gla_serial",
+        "error[CW101]: there is no pipeline x/gla_chunk_scan",
+        "error[CW601]: the name of the pipeline is empty help: load(\"gated_delta\")",
         "error[CW101]: there is no pipeline op.yml",
         "error[CW505]: no such folder of stages: /nowhere",
         f"error[CW101]: {'x' * 80} cannot be looked for: File name too long",

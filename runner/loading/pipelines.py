@@ -1,5 +1,6 @@
 """Where pipeline files lie."""
 
+import re
 from pathlib import Path
 
 from ..diagnostics import codes
@@ -27,9 +28,20 @@ def find_pipeline(pipeline: str | Path) -> Path:
         within = candidate == path or len(path.parts) == 1
         if within and candidate.suffix in (".yaml", ".yml") and is_file(candidate):
             return candidate
+    raise ChunkwiseError(Diagnostic(codes.NO_FILE, f"there is no pipeline {str(pipeline):.80}", help=instead_of(path)))
+
+
+def instead_of(path: Path) -> str:
+    """What somebody may have meant: the name of a stage counts as what uses it."""
+    if path.parts == (path.stem,) and (used_by := with_stage(path.stem)):
+        return f"{path.stem} is a stage, of {', '.join(used_by)}"
     close = nearest(path.stem, names())
-    help = f"did you mean {close}?" if close else f"pipelines here are {', '.join(names())}; a path ends in .yaml"
-    raise ChunkwiseError(Diagnostic(codes.NO_FILE, f"there is no pipeline {str(pipeline):.80}", help=help))
+    return f"did you mean {close}?" if close else f"pipelines here are {', '.join(names())}; a path ends in .yaml"
+
+
+def with_stage(name: str) -> list[str]:
+    used = re.compile(rf"\buse: {re.escape(name)}\b")
+    return [each for each in names() if used.search((FOLDER / f"{each}.yaml").read_text(encoding="utf-8"))]
 
 
 def is_file(path: Path) -> bool:

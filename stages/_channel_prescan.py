@@ -17,6 +17,8 @@ def hopper_limits(axes, device):
     for name, size in (("K", 128), ("C", 64)):
         if axes[name] != size:
             return f"{name} = {axes[name]}: on {device} {size}"
+    if axes["HV"] == 0:  # rows of q and k that it normalises would stay unwritten
+        return "HV = 0: its programs are of value heads"
     return None
 
 

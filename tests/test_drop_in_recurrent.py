@@ -101,6 +101,9 @@ REFUSED = {
     "gk": "fused_recurrent_gated_delta_rule does not support gk",
     "gv": "fused_recurrent_gated_delta_rule does not support gv",
     "use_gate_in_kernel": "fused_recurrent_gated_delta_rule does not support use_gate_in_kernel",
+    "A_log": "fused_recurrent_gated_delta_rule does not support A_log",
+    "dt_bias": "fused_recurrent_gated_delta_rule does not support dt_bias",
+    "use_beta_sigmoid_in_kernel": "fused_recurrent_gated_delta_rule does not support use_beta_sigmoid_in_kernel",
     "allow_neg_eigval": "fused_recurrent_gated_delta_rule does not support allow_neg_eigval",
     "scales": "fused_recurrent_gated_delta_rule does not support scales",
 }
@@ -114,7 +117,8 @@ def test_refused_by_name(name):
 
 FLA = {
     "fused_recurrent_gated_delta_rule": "q k v g gk gv beta scale initial_state output_final_state "
-    "use_qk_l2norm_in_kernel",
+    "use_qk_l2norm_in_kernel use_gate_in_kernel A_log dt_bias use_beta_sigmoid_in_kernel allow_neg_eigval "
+    "state_v_first cu_seqlens",
     "fused_recurrent_delta_rule": "q k v beta scale initial_state output_final_state use_qk_l2norm_in_kernel "
     "cu_seqlens",
     "fused_recurrent_simple_gla": "q k v g g_gamma scale initial_state output_final_state reverse state_v_first "
@@ -126,7 +130,7 @@ FLA = {
     "fused_recurrent_lightning_attn": "q k v layer_idx num_layers scale initial_state output_final_state reverse "
     "cu_seqlens",
 }
-"""The positional parameters of fla-core 0.6.0, up to the first that has no effect here."""
+"""The positional parameters of fla-core 0.6.0, all of them."""
 
 
 @pytest.mark.parametrize("name", FLA)

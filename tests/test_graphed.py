@@ -101,6 +101,9 @@ def test_what_is_captured(launched):
     assert addresses(launched["warm up"]) & read == read - {given["state"].data_ptr()}
     assert {x.data_ptr() for x in replay.outputs} <= addresses(launched["capture"])
     assert replay.outputs.new_state is given["state"] and all(replay.inputs[name] is given[name] for name in given)
+    before = {name: x._version for name, x in given.items()}
+    replay()
+    assert {name for name, x in given.items() if x._version > before[name]} == {"state"}
 
 
 def test_what_a_replay_is_given_is_copied_in(launched):

@@ -31,16 +31,16 @@ REFUSED = {
     "A_log": "load('qwen3_next_gdn') has gate, sigmoid and normalisation in its graph",
     "dt_bias": "load('qwen3_next_gdn') has gate, sigmoid and normalisation in its graph",
     "use_beta_sigmoid_in_kernel": "pass beta.sigmoid()",
-    "allow_neg_eigval": "pass beta as it is meant; its law is 0..1",
+    "allow_neg_eigval": "pass beta itself, in 0..2; examples/variants/gated_delta_negative.yaml has that law",
     "reverse": "only from the first token to the last",
     "gv": "the decay is per head or per channel of the keys",
     "gk": "chunkwise.runner.fused_recurrent_kda has a decay per channel of the keys",
     "chunk_indices": "they follow from cu_seqlens; pass cu_seqlens_cpu to spare the wait for the device",
     "disable_recompute": "load('kda', memory_budget=...) says how much is kept for the backward pass",
-    "return_intermediate_states": "load('kda').until('scan') gives them",
+    "return_intermediate_states": "load('kda_core').until('scan') gives them",
     "use_graph": "a call with cu_seqlens_cpu can be captured as it is",
     "max_num_seqs": "a call with cu_seqlens_cpu can be captured as it is",
-    "cp_context": "one sequence on several devices is not supported",
+    "cp_context": "load(...).context_parallel(group) cuts one sequence over several devices",
 }
 """Argument of fla's that has no effect here -> what to do instead."""
 

@@ -27,13 +27,20 @@ def fused_recurrent_gated_delta_rule(
     initial_state: torch.Tensor | None = None,
     output_final_state: bool = False,
     use_qk_l2norm_in_kernel: bool = False,
+    use_gate_in_kernel: bool = False,
+    A_log: torch.Tensor | None = None,
+    dt_bias: torch.Tensor | None = None,
+    use_beta_sigmoid_in_kernel: bool = False,
+    allow_neg_eigval: bool = False,
     state_v_first: bool = False,
     cu_seqlens: torch.Tensor | None = None,
     cu_seqlens_cpu: torch.Tensor | None = None,
     **others,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Gated DeltaNet; without g nothing decays, and beta is 1 unless given."""
-    refuse(fused_recurrent_gated_delta_rule, {**others, "gk": gk, "gv": gv})
+    absent = dict(gk=gk, gv=gv, use_gate_in_kernel=use_gate_in_kernel, A_log=A_log, dt_bias=dt_bias)
+    absent |= dict(use_beta_sigmoid_in_kernel=use_beta_sigmoid_in_kernel, allow_neg_eigval=allow_neg_eigval)
+    refuse(fused_recurrent_gated_delta_rule, others | absent)
     normed, tensors = "_l2norm" if use_qk_l2norm_in_kernel else "", dict(q=q, k=k, v=v, beta=strengths(v, beta))
     return call(
         f"gated_delta{normed}" if g is not None else f"delta_rule{normed}", tensors, {} if g is None else dict(g=g),

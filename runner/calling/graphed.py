@@ -8,6 +8,7 @@ from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.graph import Graph
 from ..graphs.wire import did_you_mean
+from ..launching.prepared import seen_as_written
 from ..planning.dtypes import name_of
 from ..planning.execute import on_device
 from .autograd import differentiable, trained
@@ -42,6 +43,7 @@ class Graphed:
             with torch.cuda.graph(self.cuda_graph):
                 found = call.run()
         self.outputs = result._make([found.get(name) for name in result._fields])
+        self.written = [self.inputs[name] for name in dict.fromkeys(call.graph.mutated.values()) if name in self.inputs]
 
     def __call__(self, /, **given):
         for name, x in given.items():
@@ -50,6 +52,8 @@ class Graphed:
                 self.buffers[name].copy_(x)
         with on_device(self.device):
             self.cuda_graph.replay()
+        for x in self.written:
+            seen_as_written(x)
         return self.outputs
 
 

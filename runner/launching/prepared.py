@@ -3,6 +3,8 @@
 import threading
 from collections.abc import Mapping
 
+import torch
+
 from ...stages._seqs import Seqs
 from ..planning.execute import Values, execute, on_device, readable
 from ..planning.plan import Plan
@@ -25,6 +27,7 @@ class PreparedPlan:
 
     def __init__(self, plan: Plan, params: Mapping[str, float], first: bool):
         self.plan, self.params, self.first, self.program = plan, params, first, None
+        self.written = tuple(dict.fromkeys(plan.graph.mutated.values()))
         self.able = plan.backend == "triton" and all(step.launcher for step in plan.steps)
         self.due = first
 
@@ -32,7 +35,10 @@ class PreparedPlan:
         """tensors: as they come; those that kernels cannot read where they lie are copied. into: results by name that
         may be written into these tensors, which those that were then are."""
         found = self.at_once(tensors, seqs, into)
-        return self.with_care(as_read(tensors), seqs, into) if found is None else found
+        found = self.with_care(as_read(tensors), seqs, into) if found is None else found
+        for name in self.written:
+            seen_as_written(tensors[name])
+        return found
 
     def at_once(self, tensors: Values, seqs: Seqs, into: Values = NOWHERE) -> Values | None:
         """By the program; None where there is none, where somebody watches, and where an input must be copied."""
@@ -66,6 +72,12 @@ def prepared(plan: Plan, tensors: Values, params: Mapping[str, float]) -> Prepar
     dtypes = [getattr(tensors.get(name), "dtype", None) for name in plan.of_either_dtype]
     make = lambda: PreparedPlan(plan, params, first=not plan.prepared.items)  # noqa: E731
     return plan.prepared.get((*params.values(), *dtypes), make)
+
+
+def seen_as_written(x: torch.Tensor | None) -> None:
+    """Autograd, which cannot see what kernels write over, refuses a backward pass that saved what x held before."""
+    if x is not None and not x.is_inference():
+        torch.autograd.graph.increment_version(x)
 
 
 def as_read(tensors: Values) -> Values:

@@ -37,6 +37,23 @@ def test_e1_nan_beside_every_tensor(name):
     assert plain.o.isfinite().all() and plain.new_state.isfinite().all()
 
 
+@pytest.mark.parametrize("backend", ["interpret", "reference"])
+@pytest.mark.parametrize("name", DECODE)
+def test_what_autograd_saved_is_not_written_over_unseen(name, backend):
+    """The state that a backward pass would read again is another one: it is refused, as PyTorch's own writes are."""
+    kernel = op(name, backend=backend)
+    given = inputs(kernel, B=1, T=1, H=1, HV=1, K=20, V=18, SLOTS=2)
+    weight = torch.ones_like(given["state"], requires_grad=True)
+    for _ in range(2):  # the second call of a signature goes another way
+        y = (weight * given["state"]).sum()
+        with torch.no_grad():
+            kernel(**given)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.backward()
+    with torch.inference_mode():
+        kernel(**{each: x.clone() for each, x in given.items()})
+
+
 LITTLE = dict(B=3, T=3, H=1, HV=1, K=20, V=18, SLOTS=5)
 
 

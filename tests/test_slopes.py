@@ -7,6 +7,7 @@ import pytest
 import torch
 from support.ops import RAGGED, inputs, op, refusal, same_bits
 
+from chunkwise import runner
 from chunkwise.runner import (
     chunk_lightning_attn,
     chunk_retention,
@@ -250,3 +251,22 @@ def test_without_a_decay_simple_gla_is_linear_attention():
     o, state = chunk_simple_gla(**given, output_final_state=True)
     out = load("linear_attn")(**given)
     assert same_bits(o, out.o) and same_bits(state, out.final_state)
+
+
+@pytest.mark.parametrize("name", ["chunk_retention", "fused_recurrent_retention"])
+def test_nested_values_are_refused_by_name(name):
+    q = torch.ones(2, 3, 1, 8)
+    nested = torch.nested.nested_tensor([torch.ones(3, 1, 8), torch.ones(2, 1, 8)])
+    assert refusal(getattr(runner, name), q, q, nested)[0].message == "v must be a dense tensor [B, T, HV, V]"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_decay_in_16_bits_has_a_gradient_that_is_rounded_once(seed):
+    torch.manual_seed(seed)
+    q, k, v = (torch.randn(1, 9, 1, 8) for _ in range(3))
+    found = []
+    for dtype in (torch.bfloat16, torch.float32):
+        g_gamma = torch.tensor([-0.0625], dtype=dtype, requires_grad=True)
+        runner.chunk_simple_gla(q, k, v, g_gamma=g_gamma)[0].sum().backward()
+        found.append(g_gamma.grad)
+    assert found[0] == found[1].to(torch.bfloat16)

@@ -202,6 +202,6 @@ def strengths(v, beta):
     """beta, or 1 for every token and head of v."""
     if beta is not None:
         return beta
-    if not isinstance(v, torch.Tensor) or v.dim() != 4:
-        fail("v must be a tensor [B, T, HV, V]")
+    if not isinstance(v, torch.Tensor) or v.is_nested or v.dim() != 4:
+        fail("v must be a dense tensor [B, T, HV, V]")
     return v.new_ones(v.shape[:3])

@@ -15,7 +15,7 @@ from . import commands, interrupt
 from .diagnostics import codes
 from .diagnostics.errors import ChunkwiseError, Diagnostic
 from .diagnostics.hints import meant, nearest
-from .planning.tuned import StaleTuning
+from .planning.tuned import StaleTuning, machines
 from .reporting.environment import package_version
 from .reporting.memory import out_of_memory
 from .reporting.outcome import INTERRUPTED, Outcome, show
@@ -83,6 +83,8 @@ def main(argv: list[str] | None = None) -> int:
         args = make_parser().parse_args(argv)
         if getattr(args, "backend", None) == "interpret":
             interpret_here(argv)
+        if hasattr(args, "backend"):
+            machines()  # a variable that names no such file is a mistake on a CPU too, where no kernel asks for it
         with redirect_stdout(sys.stderr), told_once():  # what a stage prints is no part of the result
             outcome = execute(args)
     except HelpWanted as help:

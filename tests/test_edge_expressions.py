@@ -82,6 +82,13 @@ error[CW223]: there is no stage entry units
 15 | outputs: {y: cumsum.y, u: 2 * units.y, n: unit.y}
    |                               ^^^^^^^
 help: did you mean unit?"""),
+    "exponent": (dict(keys="k ** 1000"), """\
+error[CW213]: stages.unit.in.x: exponent 1000 is beyond 64
+  --> op.yaml:14:38
+   |
+14 |   unit:   {use: l2norm, in: {x: k ** 1000}}
+   |                                      ^^^^
+help: as q, or cumsum.y, or elu(k) + 1"""),
     "reduction": (dict(keys='"k / norm(k, axis=K)"'), """\
 error[CW213]: stages.unit.in.x: norm goes over an axis, and an edge's expression is elementwise
   --> op.yaml:14:38

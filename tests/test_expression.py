@@ -13,11 +13,12 @@ from chunkwise.runner.expression import (
     Name,
     evaluate_number,
     names_in,
+    number_problems,
     parse_expression,
     parse_statement,
 )
 
-AXES = {"B": 1, "T": 130, "H": 2, "HV": 4, "K": 128, "C": 64}
+AXES = {"B": 1, "T": 130, "H": 2, "HV": 4, "K": 128, "V": 128, "C": 64}
 
 
 def value(text, names=AXES):
@@ -148,6 +149,19 @@ def test_statement():
 def test_mistakes(text, message, start, end, help):
     caught = error(text)
     assert (caught.message, caught.start, caught.end, caught.help) == (message, start, end, help)
+
+
+@pytest.mark.parametrize("text", [
+    "K @ K", "K & 1", "1 + (K > 2)", "-(K > 2)", "min(K > 2, 1)", "is_power_of_two(K) * 2", "(K < 3) & V",
+])  # fmt: skip
+def test_mixed_kinds_are_seen_without_numbers(text):
+    """What a command says that evaluates nothing is what one says that does."""
+    found, *_ = number_problems(parse_expression(text), ["K", "V"])
+    assert (found.message, found.start, found.end) == (error(text).message, error(text).start, error(text).end)
+
+
+def test_comparisons_of_comparisons_are_no_mistake():
+    assert number_problems(parse_expression("(K < 3) == (V < 3)"), ["K", "V"]) == []
 
 
 @pytest.mark.parametrize(

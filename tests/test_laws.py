@@ -5,6 +5,10 @@ import math
 import pytest
 import torch
 
+from chunkwise.runner.diagnostics.errors import ChunkwiseError
+from chunkwise.runner.graphs.build_graph import check_graphs
+from chunkwise.runner.loading.load_spec import parse_spec
+from chunkwise.runner.stage_files.stage_library import find_stages
 from chunkwise.stages._laws import FORMS, parse, sample, violations
 
 TEXTS = ["row_count(Sk)", "row_of(PAGES)", "row_ends(Sq)", "row_count(NP PAGE)",
@@ -100,3 +104,32 @@ def test_not_implied(one, other):
 def test_words(text):
     words = parse(text).words
     assert words and words[0].islower() and not words.endswith(".")
+
+
+FILE = """\
+schema: pipeline/v1
+name: op
+inputs:
+  g: {shape: B T HV, dtype: f32, unit: log_decay/ln/token, where: "<= 0"}
+  x: {SHAPE, where: LAW}
+stages: {cumsum: {use: chunk_local_cumsum, in: {x: g}}}
+outputs: {y: cumsum.y, x: x}
+"""
+
+
+@pytest.mark.parametrize("shape, law, message", [
+    ("shape: B T H K", "unit_norm(Z)", "unit_norm(Z) speaks of Z, and the shape is B T H K"),
+    ("shape: B T H K", "retention_slopes(HV)", "retention_slopes(HV) speaks of HV, and the shape is B T H K"),
+    ("shape: B T H K", "non_increasing(N in chunk)", "non_increasing(N in chunk) speaks of N, and the shape is B T H K"),
+    ("shape: N", "slots", "slots speaks of row numbers, and the dtype is io"),
+    ("shape: B N, dtype: int", "slots", "slots is a list's, and the shape is B N"),
+    ("shape: N", "row_count(T)", "row_count(T) speaks of row numbers, and the dtype is io"),
+    ("shape: N, dtype: int", "row_count(T Sk)", "row_count(T Sk) speaks of Sk, and no input has it"),
+    ("shape: B T H K, dtype: int", "unit_norm(K)", "unit_norm(K) speaks of real numbers, and the dtype is int"),
+])  # fmt: skip
+def test_a_law_that_cannot_be_said_of_its_input(shape, law, message):
+    """Nothing could be made or checked by it: refused with the file, not at its first numbers."""
+    with pytest.raises(ChunkwiseError) as caught:
+        check_graphs(parse_spec(FILE.replace("SHAPE", shape).replace("LAW", law), "op.yaml"), find_stages())
+    (found,) = [each for each in caught.value.diagnostics if each.code == "CW210"]
+    assert found.message == f"x: {message}" and found.mark.line == 5

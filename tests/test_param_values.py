@@ -5,6 +5,7 @@ import torch
 from support.exported import module_of
 from support.ops import op, refusal
 
+from chunkwise.runner import load
 from chunkwise.runner.exporting.export import export
 from chunkwise.runner.main import main
 
@@ -69,3 +70,25 @@ def test_an_exported_file(tmp_path):
     with pytest.raises(ValueError, match=r"^bound >= -5 does not hold for bound = -6$"):
         function(**given, bound=-6)
     assert "eps" not in text[: text.index("return")]  # what the file binds to a number was checked with it
+
+
+BEYOND = """\
+schema: pipeline/v1
+name: beyond
+summary: for a test
+source: none
+inputs: {x: B T H K}
+params: {much: K ** 21}
+stages: {norm: {use: l2norm, in: {x: x / K ** 21}, with: {eps: much}}}
+outputs: {y: norm.y, z: x / (2 * much)}
+"""
+
+
+def test_whole_numbers_beyond_64_bits(tmp_path):
+    """16 ** 21 has 85: neither a kernel nor PyTorch takes it as it is."""
+    (tmp_path / "beyond.yaml").write_text(BEYOND)
+    beyond, x = load(tmp_path / "beyond.yaml"), torch.randn(1, 3, 2, 16)
+    found = beyond(x=x)
+    assert found.z.equal(x / (2.0 * 16.0**21)) and found.y.isfinite().all()
+    y, z = module_of(export(beyond, backend="reference"), tmp_path).beyond(x)
+    assert y.equal(found.y) and z.equal(found.z)

@@ -195,6 +195,13 @@ BROKEN = {
         "twice.x: unit_norm(K) speaks of K, and the shape is B T HV",
         '"x"',
     ),
+    "law of row numbers": (
+        'where="<= 0"',
+        'where="slots"',
+        "CW210",
+        "twice.x: slots speaks of row numbers, and the dtype is f32",
+        '"x"',
+    ),
     "order": (
         REFERENCE,
         "def reference(z, x, *, scale, C):",

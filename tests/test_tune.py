@@ -204,6 +204,18 @@ def test_no_file_where_one_is_named(paced, monkeypatch):
         steps(paced)
 
 
+@pytest.mark.parametrize("text, wrong", [(None, "error[CW101]: no such file: own.yaml"), ("schema: x", "error[CW205]")])
+def test_a_command_on_a_cpu_reads_the_file_too(text, wrong, tmp_path, monkeypatch, capsys):
+    """No kernel asks for it there; who set the variable learns of the mistake, and that it is the variable's."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHUNKWISE_TUNED", "own.yaml")
+    if text:
+        (tmp_path / "own.yaml").write_text(text)
+    assert main(["run", "gated_delta", "--axes", "T=8"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(wrong) and "note: the variable CHUNKWISE_TUNED names this file" in told
+
+
 def test_a_file_is_read_as_it_was_written(tmp_path):
     kept = tuned_file.Tuned("012345678901", {"BV": 64, "WAITING": 0}, 0.25, 0.5, "B=1 T=4")
     machines = {'a "GPU", triton 3.6.0': {KEY: kept, "other": kept}, "b": {KEY: kept}}

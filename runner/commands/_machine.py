@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 import torch
 
+from ..planning.tuned import VARIABLE
 from ..reporting.environment import compilers, driver, output_of
 
 INTERPRET_TIMEOUT_S = 120
@@ -85,7 +86,7 @@ def interpret() -> Finding:
     if find_spec("triton") is None:
         return Finding("interpret", False, "needs triton")
     command = [sys.executable, "-c", INTERPRET]
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    environment = {**os.environ, "TRITON_INTERPRET": "1", VARIABLE: ""}
     try:
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=INTERPRET_TIMEOUT_S)
     except subprocess.TimeoutExpired:

@@ -86,7 +86,8 @@ EXPLANATIONS = {code: Explanation(*texts) for code, texts in sorted({
         "Choose a unit from that file; the help names the nearest.",
     ),
     codes.LAW_TEXT: (
-        "Value laws are a closed list: <= x, >= x, > x, x..y, unit_norm(AXIS), non_increasing(AXIS in chunk).",
+        "Value laws are a closed list: <= x, >= x, > x, x..y, unit_norm(AXIS), non_increasing(AXIS in chunk), and "
+        "those of row numbers and of slopes in stages/_laws.py. AXIS is one that the tensor has.",
         "  beta: {shape: B T HV, where: between 0 and 1}",
         "Write where: 0..1. In { } quote a law that begins with < or > or holds a comma.",
     ),

@@ -5,8 +5,8 @@ import textwrap
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from ..expression import parse_expression
-from ..expression.tree import Binary, Call, Name, Node, Number, Unary
+from ..expression import is_condition, parse_expression
+from ..expression.tree import Binary, Call, Name, Node, Number, Unary, walk
 
 WIDTH = 120
 INDENT = "    "
@@ -86,7 +86,17 @@ def docstring(paragraphs: Iterable[str], indent: str) -> list[str]:
 
 def expression(text: str | int | float, names: Mapping[str, str]) -> str:
     """An expression of a pipeline as Python; names: how each of its names is spoken there."""
-    return spoken(parse_expression(text), names)[0] if isinstance(text, str) else repr(text)
+    if not isinstance(text, str):
+        return repr(text)
+    tree = parse_expression(text)
+    python = spoken(tree, names)[0]
+    return f"float({python})" if any(map(many_bits, walk(tree))) and not is_condition(tree) else python
+
+
+def many_bits(node: Node) -> bool:
+    """A power of whole numbers that may be beyond 64 bits, which neither a kernel nor PyTorch takes."""
+    power = isinstance(node, Binary) and node.op == "**" and isinstance(node.right, Number)
+    return power and isinstance(node.right.value, int) and node.right.value > 4
 
 
 def spoken(node: Node, names: Mapping[str, str]) -> tuple[str, int]:

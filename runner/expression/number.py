@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from ..diagnostics.hints import nearest
 from .parse import COMPARISONS
-from .tree import BeyondLimit, Binary, Call, ExpressionError, Name, Node, Number, Unary, UnknownName, walk
+from .tree import BeyondLimit, Binary, Call, ExpressionError, Name, Node, Number, Unary, UnknownName, children, walk
 
 MAX_EXPONENT = 64
 MAX_BITS = 512
@@ -63,9 +63,11 @@ def evaluate_number(node: Node, names: Mapping[str, int | float]) -> int | float
 
 
 def number_problems(node: Node, names: Iterable[str]) -> list[ExpressionError]:
-    """What can be said before there are numbers: names and functions that do not exist, wrong argument counts."""
+    """What can be said before there are numbers: names and functions that do not exist, wrong argument counts,
+    comparisons in the place of numbers, products of matrices."""
     names, found = set(names), []
     for part in walk(node):
+        found += kind_problems(part)
         if isinstance(part, Name) and part.id not in names:
             found.append(UnknownName(f"unknown name {part.id!r}", part.start, part.end, hint(part.id, names)))
         if isinstance(part, Call):
@@ -74,6 +76,22 @@ def number_problems(node: Node, names: Iterable[str]) -> list[ExpressionError]:
             except ExpressionError as error:
                 found.append(error)
     return found
+
+
+def help_for(error: ExpressionError, names: str | None) -> str | None:
+    """names: those that there are, for one that is unknown."""
+    return error.help or (names if isinstance(error, UnknownName) else None)
+
+
+def kind_problems(node: Node) -> list[ExpressionError]:
+    """Operands of a node that are comparisons where numbers belong, or the other way round."""
+    if isinstance(node, Binary) and node.op == "@":
+        return [matrix_product(node)]
+    if isinstance(node, Binary) and node.op in "&|":
+        return [no_condition(node.op, each) for each in (node.left, node.right) if not is_condition(each)]
+    if isinstance(node, Binary) and node.op in ("==", "!="):
+        return []
+    return [no_number(each) for each in children(node) if is_condition(each)]
 
 
 def is_condition(node: Node) -> bool:
@@ -86,14 +104,11 @@ def is_condition(node: Node) -> bool:
 def binary_number(node: Binary, op: str, left, right):
     """``left op right`` on numbers, with the limits of untrusted text; errors stand at ``node``."""
     if op == "@":
-        raise ExpressionError("'@' joins tensors, these are numbers", node.start, node.end)
+        raise matrix_product(node)
     if op in "&|":
         for value, part in ((left, node.left), (right, node.right)):
             if not isinstance(value, bool):
-                raise ExpressionError(
-                    f"{op!r} joins comparisons, this is a number", part.start, part.end,
-                    "put each comparison in parentheses: (a < b) & (c < d)",
-                )  # fmt: skip
+                raise no_condition(op, part)
     elif op not in ("==", "!="):
         _real(left, node.left), _real(right, node.right)
     if op == "**" and isinstance(left, int) and isinstance(right, int) and abs(right) > MAX_EXPONENT:
@@ -143,7 +158,20 @@ def _function(node: Call) -> Callable:
     return function
 
 
+def matrix_product(node: Node) -> ExpressionError:
+    return ExpressionError("'@' joins tensors, these are numbers", node.start, node.end)
+
+
+def no_condition(op: str, part: Node) -> ExpressionError:
+    help = "put each comparison in parentheses: (a < b) & (c < d)"
+    return ExpressionError(f"{op!r} joins comparisons, this is a number", part.start, part.end, help)
+
+
+def no_number(part: Node) -> ExpressionError:
+    return ExpressionError("a comparison where a number is needed", part.start, part.end)
+
+
 def _real(value, part: Node):
     if isinstance(value, bool):
-        raise ExpressionError("a comparison where a number is needed", part.start, part.end)
+        raise no_number(part)
     return value

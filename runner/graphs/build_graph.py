@@ -7,6 +7,7 @@ from ...stages._contract import Port
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic, by_place
 from ..loading.check_expressions import expression_errors
+from ..loading.check_laws import law_errors
 from ..loading.extend import seen_through
 from ..loading.spec import InputSpec, PipelineSpec, StageSpec
 from ..maps.formula import Formula
@@ -23,7 +24,7 @@ from .wire import run_order, wiring_errors
 def build_graph(spec: PipelineSpec, stages: Mapping[str, Stage], absent: frozenset[str] = frozenset()) -> Graph:
     """The graph for one pattern of absent optional inputs. Raises ChunkwiseError with every diagnostic."""
     found, broken = wiring_errors(spec, stages)
-    found += expression_errors(spec)
+    found += expression_errors(spec) + law_errors(spec)
     builder = Builder(spec, stages, absent, broken)
     for stage_id in run_order(spec):
         builder.add(spec.stages[stage_id])

@@ -166,14 +166,19 @@ def node_parameters(node: Node, sizes: Mapping[str, int], params: Mapping[str, f
 
 
 def number(what: str, value: str | int | float, names: Mapping[str, float], mark: Mark | None) -> float:
-    """The value of an expression; what: whose value it is, for errors."""
+    """The value of an expression, as stages take it; what: whose value it is, for errors."""
     if not isinstance(value, str):
-        return value
+        return in_64_bits(value)
     if value in names:
-        return names[value]
+        return in_64_bits(names[value])
     try:
-        return evaluate_number(parse_expression(value), names)
+        return in_64_bits(evaluate_number(parse_expression(value), names))
     except ExpressionError as error:
         at = figures(value, names)
         message = f"{what}: {error.message} in {value}" + (f", for {at}" if at else "")
         raise ChunkwiseError(Diagnostic(error.code or codes.EXPRESSION_VALUE, message, mark, help=error.help)) from None
+
+
+def in_64_bits(x: float) -> float:
+    """Neither a kernel nor PyTorch takes a whole number beyond 64 bits."""
+    return float(x) if isinstance(x, int) and x.bit_length() > 63 else x

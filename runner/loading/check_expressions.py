@@ -5,7 +5,7 @@ from collections.abc import Collection
 from ..diagnostics import codes
 from ..diagnostics.errors import Diagnostic
 from ..diagnostics.marks import Mark
-from ..expression import ExpressionError, Node, is_condition, number_problems, parse_expression
+from ..expression import ExpressionError, Node, help_for, is_condition, number_problems, parse_expression
 from .spec import PipelineSpec, Written
 
 
@@ -50,7 +50,7 @@ def problems(what: str, written: Written, names: Collection[str], condition: boo
     except ExpressionError as error:
         return [at_part(what, written, error, error.help)]
     known = f"the names here are {', '.join(sorted(names))}" if names else None
-    found = [at_part(what, written, each, each.help or known) for each in number_problems(tree, names)]
+    found = [at_part(what, written, each, help_for(each, known)) for each in number_problems(tree, names)]
     return found or kind_errors(what, written, tree, condition)
 
 

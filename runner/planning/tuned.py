@@ -10,10 +10,12 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 
 import torch
 
 from ...stages._contract import Config
+from ..diagnostics.errors import ChunkwiseError, Note
 from ..reporting.environment import package_version
 from ..stage_files.source_hash import source_hash
 from ..stage_files.stage_library import Stage
@@ -56,9 +58,15 @@ def machine(device: torch.device) -> str:
 
 
 def machines() -> Machines | None:
-    """What the file of CHUNKWISE_TUNED says; None where none is named."""
+    """What the file of CHUNKWISE_TUNED says; None where none is named. Raises ChunkwiseError."""
     path = os.environ.get(VARIABLE)
-    return read_tuned(path) if path else None
+    if not path:
+        return None
+    try:
+        return read_tuned(path)
+    except ChunkwiseError as error:
+        note = Note(f"the variable {VARIABLE} names this file")
+        raise ChunkwiseError(*(replace(each, notes=(*each.notes, note)) for each in error.diagnostics)) from None
 
 
 def chosen(stage: Stage, kernel: str, shipped: Sequence[Config], device: torch.device) -> tuple[Config, bool, str]:

@@ -7,7 +7,7 @@ from types import ModuleType
 from ...stages._contract import Contract, Launcher, Port
 from ..diagnostics.codes import EXPRESSION, STAGE_CONTRACT
 from ..diagnostics.errors import Diagnostic, quoted
-from ..expression import ExpressionError, is_condition, number_problems, parse_expression
+from ..expression import ExpressionError, help_for, is_condition, number_problems, parse_expression
 from .signature_checks import parameters
 from .stage_source import StageSource, Text
 
@@ -54,7 +54,7 @@ def text_errors(what: str, text: object, axes: Collection[str], where: Text, con
         return [Diagnostic(error.code or EXPRESSION, f"{what}: {error.message}", where.part(error), help=error.help)]
     known = f"the axes of the stage are {', '.join(sorted(axes))}"
     found = [
-        Diagnostic(each.code or EXPRESSION, f"{what}: {each.message}", where.part(each), help=each.help or known)
+        Diagnostic(each.code or EXPRESSION, f"{what}: {each.message}", where.part(each), help=help_for(each, known))
         for each in number_problems(tree, axes)
     ]
     if not found and is_condition(tree) != condition:

@@ -12,6 +12,7 @@ from ..diagnostics.codes import AXIS_SIZE, BAD_NAME, DTYPE_NAME, LAW_TEXT, SHAPE
 from ..diagnostics.errors import Diagnostic, quoted
 from ..diagnostics.hints import nearest
 from .contract_numbers import number_errors
+from .law_place import misplaced
 from .signature_checks import function_errors
 from .stage_source import StageSource
 
@@ -131,9 +132,8 @@ def law_error(port_name: str, port: Port, contract: Contract) -> Finding | None:
     law = _laws.parse(port.where)
     if law is None:
         return LAW_TEXT, f"{port_name}: unknown value law {quoted(port.where)}", "one of " + ", ".join(_laws.FORMS)
-    if law.axis is not None and law.axis not in port.axes and law.kind not in _laws.ROWS:
-        return LAW_TEXT, f"{port_name}: {law.text} speaks of {law.axis}, and the shape is {port.shape}", None
-    return None
+    problem = misplaced(law, port.axes, port.dtype) if isinstance(port.shape, str) else None
+    return (LAW_TEXT, f"{port_name}: {problem}", None) if problem else None
 
 
 def unit_error(port_name: str, port: Port, contract: Contract) -> Finding | None:

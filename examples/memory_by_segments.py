@@ -50,7 +50,7 @@ def table(op: Op, workload: str, chunks: list[int], device: torch.device) -> Non
     for n in (None, *chunks):
         print(f"{name}: {'one call' if n is None else f'segments of {n} chunks'}", file=sys.stderr)
         ms, peak = measured(op if n is None else op.in_segments(chunks=n), tensors, trainable, device)
-        kept = "no state" if n is None else f"a state every {n} chunks"
+        kept = "no state" if n is None else f"a state every {n} chunks" if n > 1 else "a state every chunk"
         print(f"| {kept} | {ms:.3f} | {peak} |", flush=True)
 
 

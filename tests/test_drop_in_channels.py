@@ -184,3 +184,13 @@ def test_given_in_place_of_a_stage():
     rest = {name: raw[name] for name in ("q", "k", "v", "initial_state")}
     found = an_op(**rest, g=made.g, strength=raw["b"].sigmoid())
     torch.testing.assert_close(found.o, op("kda")(**raw).o)
+
+
+@pytest.mark.parametrize("name, other", [("g", "nested"), ("g", "sparse"), ("dt_bias", "nested")])
+def test_a_gate_that_is_no_dense_tensor_is_refused_by_name(name, other):
+    given = dict(g=torch.ones(2, 3, 1, 8), A_log=torch.zeros(1), dt_bias=torch.zeros(1, 8))
+    wrong = given[name].to_sparse() if other == "sparse" else torch.nested.nested_tensor(list(given[name]))
+    q, beta = torch.ones(2, 3, 1, 8), torch.ones(2, 3, 1)
+    (error,) = refusal(chunk_kda, q, q, q, beta=beta, use_gate_in_kernel=True, **given | {name: wrong})
+    said = {"g": "g must be a dense tensor [B, T, HV, K]", "dt_bias": "dt_bias must be a tensor [8] or [1, 8], it is Tensor"}
+    assert error.message == said[name]

@@ -245,7 +245,8 @@ def test_memory_by_segments(device):
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     rows = [line.strip("| ").split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")][1:]
-    assert [row[0] for row in rows] == ["no state", *(f"a state every {n} chunks" for n in chunks.split(","))]
+    kept = [f"a state every {'chunk' if n == '1' else f'{n} chunks'}" for n in chunks.split(",")]
+    assert [row[0] for row in rows] == ["no state", *kept]
     assert all(float(row[1]) > 0 for row in rows)
     if device == "cpu":
         assert [row[2] for row in rows] == ["-"] * 3

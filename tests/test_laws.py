@@ -120,7 +120,7 @@ outputs: {y: cumsum.y, x: x}
 @pytest.mark.parametrize("shape, law, message", [
     ("shape: B T H K", "unit_norm(Z)", "unit_norm(Z) speaks of Z, and the shape is B T H K"),
     ("shape: B T H K", "retention_slopes(HV)", "retention_slopes(HV) speaks of HV, and the shape is B T H K"),
-    ("shape: B T H K", "non_increasing(N in chunk)", "non_increasing(N in chunk) speaks of N, and the shape is B T H K"),
+    ("shape: N HV", "non_increasing(T in chunk)", "non_increasing(T in chunk) speaks of T, and the shape is N HV"),
     ("shape: N", "slots", "slots speaks of row numbers, and the dtype is io"),
     ("shape: B N, dtype: int", "slots", "slots is a list's, and the shape is B N"),
     ("shape: N", "row_count(T)", "row_count(T) speaks of row numbers, and the dtype is io"),

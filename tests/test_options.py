@@ -208,6 +208,7 @@ def test_an_empty_value_is_refused(document, option):
 
 NOTHING = {
     "axes": (["verify", "simple_gla", "--axes", ","], "CW602", "--axes ',' names no axis"),
+    "a variable without an axis": (["run", "gla", "--axes", "T=3,,K=8"], "CW602", "--axes: '' is not NAME=SIZE"),
     "outputs": (["export", "simple_gla", "--outputs", ","], "CW601", "--outputs ',' names nothing"),
     "without": (["export", "simple_gla", "--without", " , "], "CW601", "--without ' , ' names nothing"),
     "another alphabet's digits": (

@@ -102,10 +102,10 @@ def test_the_table(capsys):
     assert main(["plan", "gated_delta", "--axes", "B=1,T=524288,H=16", "--backward"]) == 0
     text = capsys.readouterr().out
     assert "".join(f"{line}\n" for line in COLUMNS) in text and max(map(len, COLUMNS)) <= 120
-    assert " 1024 " in text and "each rank is worth 50% of one alone up to 32 ranks; fastest on 64" in text
+    assert " 1024 " in text and "each rank is worth 50 % of one alone up to 32 ranks; fastest on 64" in text
     assert main("plan gated_delta --axes T=100".split()) == 0
     text = capsys.readouterr().out
-    assert "on none of these numbers is each rank worth 50% of one alone; fastest on 1" in text
+    assert "on no more ranks than one is each worth 50 % of one alone; fastest on 1" in text
 
 
 @pytest.mark.parametrize("ranks", ["0", "8..2", "x", "2.."])

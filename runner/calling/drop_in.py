@@ -180,13 +180,18 @@ def gate(function: Callable, v, g, g_gamma):
         fail(f"{function.__name__} takes g or g_gamma, not both", "add them: g=g + g_gamma")
     if g is not None:
         return g
-    if not isinstance(v, torch.Tensor) or v.is_nested or v.dim() != 4:
-        fail("v must be a dense tensor [B, T, HV, V]")
+    check_dense("v", v, "B T HV V")
     if not isinstance(g_gamma, torch.Tensor) or g_gamma.shape != v.shape[2:3]:
         have = list(g_gamma.shape) if isinstance(g_gamma, torch.Tensor) else type(g_gamma).__name__
         fail(f"g_gamma must be a tensor [{v.shape[2]}], one number per value head, it is {have}")
     # cast before it is many: a gradient in 16 bits would be rounded at each token
     return (g_gamma.float() if g_gamma.element_size() == 2 else g_gamma).expand(v.shape[:3])
+
+
+def check_dense(name: str, x, axes: str) -> None:
+    """Of a tensor whose sizes are read before the op checks it."""
+    if not isinstance(x, torch.Tensor) or x.is_nested or x.is_sparse or x.dim() != len(axes.split()):
+        fail(f"{name} must be a dense tensor [{', '.join(axes.split())}]")
 
 
 def host_lengths(cu_seqlens_cpu) -> tuple[int, ...] | torch.Tensor | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import torch
 
-from .drop_in import call, fail, refuse
+from .drop_in import call, check_dense, fail, refuse
 
 
 def chunk_gla(
@@ -126,12 +126,12 @@ def check_gate(in_kernel: bool, safe_gate: bool, lower_bound, A_log, dt_bias) ->
 
 def gate_constants(g, A_log, dt_bias) -> dict[str, torch.Tensor]:
     """A_log [HV] and dt_bias [HV, K] of a gate g [B, T, HV, K]; zeros for what is absent."""
-    if not isinstance(g, torch.Tensor) or g.dim() != 4:
-        fail("g must be a tensor [B, T, HV, K]")
+    check_dense("g", g, "B T HV K")
     heads = g.shape[2:]
     if dt_bias is None:
         dt_bias = g.new_zeros(heads)
-    if not isinstance(dt_bias, torch.Tensor) or dt_bias.shape not in (heads, (heads.numel(),)):
-        have = list(dt_bias.shape) if isinstance(dt_bias, torch.Tensor) else type(dt_bias).__name__
+    if not isinstance(dt_bias, torch.Tensor) or dt_bias.is_nested or dt_bias.shape not in (heads, (heads.numel(),)):
+        dense = isinstance(dt_bias, torch.Tensor) and not dt_bias.is_nested
+        have = list(dt_bias.shape) if dense else type(dt_bias).__name__
         fail(f"dt_bias must be a tensor [{heads.numel()}] or {list(heads)}, it is {have}")
     return dict(A_log=g.new_zeros(heads[:1]) if A_log is None else A_log, dt_bias=dt_bias.reshape(heads))

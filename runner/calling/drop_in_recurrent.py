@@ -7,7 +7,7 @@ runs the chunked form. Use these for decoding and short drafts; from some tens o
 import torch
 
 from ...stages._slopes import lightning_slopes, retention_slopes
-from .drop_in import call, fail, gate, refuse
+from .drop_in import call, check_dense, gate, refuse
 from .drop_in_channels import check_gate, gate_constants, kda
 from .drop_in_slopes import check_layer, slopes
 
@@ -202,6 +202,5 @@ def strengths(v, beta):
     """beta, or 1 for every token and head of v."""
     if beta is not None:
         return beta
-    if not isinstance(v, torch.Tensor) or v.is_nested or v.dim() != 4:
-        fail("v must be a dense tensor [B, T, HV, V]")
+    check_dense("v", v, "B T HV V")
     return v.new_ones(v.shape[:3])

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 
 from ...stages._slopes import lightning_slopes, retention_slopes
-from .drop_in import call, fail, refuse
+from .drop_in import call, check_dense, fail, refuse
 
 _slopes: dict[tuple, torch.Tensor] = {}
 
@@ -72,8 +72,7 @@ def check_layer(layer_idx, num_layers) -> None:
 
 def slopes(make: Callable, q, v, *layer: int) -> torch.Tensor:
     """The slopes of v's heads, on its device; made once, so that a call launches nothing for them."""
-    if not isinstance(v, torch.Tensor) or v.is_nested or v.dim() != 4:
-        fail("v must be a dense tensor [B, T, HV, V]")
+    check_dense("v", v, "B T HV V")
     double = isinstance(q, torch.Tensor) and q.dtype == torch.float64
     place = dict(device=v.device, dtype=torch.float64 if double else torch.float32)
     if torch.compiler.is_compiling():

@@ -116,6 +116,10 @@ class Op:
         states counts as -1, and what two sequences leave in one row is undefined. Runs on the tensors' device and
         current stream. What does not fit is a ChunkwiseError that names it, raised before anything is launched;
         compiled code can only raise a TypeError with its text.
+
+        Other ops made of it: until(stage), given({stage: name}), with_axes({"C": 32}), with_mode("recurrent"),
+        with_fusions("none"), in_segments(chunks=32), context_parallel(mesh). One call as a CUDA graph: graphed(...).
+        help(type(op)) says what each of them is.
         """
         if positional:
             refuse_positional(self.spec)

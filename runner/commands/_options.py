@@ -73,7 +73,7 @@ def megabytes(text: str | None) -> int | None:
 def read_axes(text: str) -> dict[str, int]:
     """``B=1,T=4096`` as numbers; ``T=4k`` means 4096."""
     sizes = {}
-    for part in filter(None, (each.strip() for each in text.split(","))):
+    for part in parts_of(text):
         found = re.fullmatch(r"(\w+)\s*=\s*([0-9]{1,9})(k?)", part)
         if re.fullmatch(r"\w+\s*=\s*[0-9]{10,}k?", part):
             raise ChunkwiseError(Diagnostic(codes.BAD_AXES, f"--axes: {part:.40}: a size has at most nine digits"))
@@ -89,10 +89,15 @@ def read_axes(text: str) -> dict[str, int]:
     return sizes
 
 
+def parts_of(text: str) -> list[str]:
+    """What stands between commas; an empty one, of a script's variable that was not set, is one too."""
+    return [each.strip() for each in text.split(",")] if text.strip(", ") else []
+
+
 def read_params(text: str, known: Collection[str]) -> dict[str, float]:
     """``window=64,scale=0.5`` as numbers; known: the names of the pipeline's params."""
     numbers = {}
-    for part in filter(None, (each.strip() for each in text.split(","))):
+    for part in parts_of(text):
         found = re.fullmatch(r"(\w+)\s*=\s*([-+]?(?:[0-9]+|[0-9]*\.[0-9]+|[0-9]+\.)(?:[eE][-+]?[0-9]+)?)", part)
         if not found:
             help = "write numbers as window=64,scale=0.5"

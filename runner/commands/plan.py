@@ -33,7 +33,7 @@ def arguments(parser) -> None:
     parser.add_argument("pipeline", metavar="PIPE", help="a name in pipelines/, or a path")
     stage_folders(parser)
     parser.add_argument(
-        "--ranks", type=ranks, default=ranks("2..1024"), metavar="2..1024", help="doubled, or one number"
+        "--ranks", type=ranks, metavar="2..1024", help="doubled, or one number; without it no more than tokens"
     )
     parser.add_argument(
         "--axes", default="", metavar="T=131072,H=16", help="sizes, over the workload's; T of all ranks"
@@ -84,7 +84,8 @@ def execute(args) -> Outcome:
         report = read_report(args.report, op)
         op, machine = as_reported(op, report), replace(machine, device=device_of(report))
         factors, basis = factors_of(op, report, machine, io), basis_of(report)
-    counts = [1, *(count for count in args.ranks if count > 1)]
+    asked = args.ranks or [count for count in ranks("2..1024") if count <= sizes["T"]]
+    counts = [1, *(count for count in asked if count > 1)]
     costs = [cost(op, sizes, io, count, machine, args.backward, factors) for count in counts]
     document = {
         "pipeline": op.spec.name, "axes": sizes, "dtype": args.dtype, "backward": args.backward,
@@ -131,7 +132,7 @@ def cost_table(name: str, sizes, costs: list[Cost]):
         (
             str(each.ranks), str(each.rows), f"{each.compute_ms:.3f}", f"{each.link_ms:.3f}", f"{each.bytes / 1e6:.3g}",
             f"{each.merge_ms:.3f}", str(each.depth), f"{each.total_ms:.3f}", f"{speedup(costs[0], each):.2f}",
-            f"{100 * speedup(costs[0], each) / each.ranks:.0f} %",
+            f"{100 * speedup(costs[0], each) / each.ranks:.1f} %",
         )
         for each in costs
     ]  # fmt: skip
@@ -147,9 +148,9 @@ def basis_of(report: dict) -> str:
 def lines(costs: list[Cost], machine: Machine, basis: str, gathers: bool) -> list[str]:
     paying = [each.ranks for each in costs if speedup(costs[0], each) >= PAYS * each.ranks]
     fastest = min(costs, key=lambda each: each.total_ms)
-    worth = f"each rank is worth {PAYS:.0%} of one alone up to {max(paying)} ranks"
-    if max(paying) == 1 < len(costs):
-        worth = f"on none of these numbers is each rank worth {PAYS:.0%} of one alone"
+    worth = f"each rank is worth {100 * PAYS:g} % of one alone up to {max(paying)} ranks"
+    if max(paying) == 1:
+        worth = f"on no more ranks than one is each worth {100 * PAYS:g} % of one alone"
     attention = ["attention by all keys: a causal mask leaves one rank half of that, the last of many all of it"]
     return [
         *COLUMNS,

@@ -121,8 +121,10 @@ def read_file(path: str) -> dict[str, torch.Tensor]:
         raise ChunkwiseError(Diagnostic(codes.BACKEND, message, help="pip install safetensors")) from None
     if Path(path).is_dir():
         raise ChunkwiseError(Diagnostic(codes.NO_FILE, f"{path} is a folder", help="name the file in it"))
-    if not Path(path).is_file():
+    if not Path(path).exists():
         raise ChunkwiseError(Diagnostic(codes.NO_FILE, f"there is no file {path}"))
+    if not Path(path).is_file():
+        raise ChunkwiseError(Diagnostic(codes.NO_FILE, f"{path} is no regular file, which safetensors maps"))
     try:
         return load_file(path)
     except Exception as error:

@@ -266,3 +266,14 @@ def test_several_processes_that_would_each_do_all(command, monkeypatch, capsys):
     assert main([command, "gated_delta", "--axes", "T=20,H=1"]) == 2
     told = capsys.readouterr().err
     assert f"error[CW601]: {command} " in told and "torchrun started 2: each would do all of it" in told
+
+
+@pytest.mark.parametrize("argv, T", [
+    (["run", "gated_delta_decode"], 1),
+    (["run", "gated_delta_decode", "--axes", "T=3"], 3),
+    (["run", "gated_delta_decode", "--workload", "tiny"], 256),
+    (["run", "simple_gla"], 256),
+])  # fmt: skip
+def test_a_step_is_timed_at_one_token_unless_sizes_are_named(document, argv, T):
+    code, result = document(*argv)
+    assert code == 0 and result["axes"]["T"] == T

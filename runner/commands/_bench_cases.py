@@ -16,7 +16,7 @@ from ..graphs.wire import did_you_mean
 from ..planning.dtypes import IO_DTYPES
 from ..rewriting.recurrent import MODES
 from ._case_options import SWEEP_HELP
-from ._options import fixed_axes, input_sizes, read_axes, read_budget, read_seqlens, usual_workload, workload
+from ._options import fixed_axes, input_sizes, read_axes, read_budget, read_seqlens, timed_workload, usual_workload
 from ._subject import pick_device, refuse_recurrent_gradients
 
 MOST_POINTS = 200
@@ -38,9 +38,9 @@ def bench_cases(args) -> list[Case]:
             axes = read_axes(args.axes) | point
             here = fixed_axes(op, axes)
             option = "--sweep" if point and not args.axes else "--axes and --sweep" if point else "--axes"
-            sizes = input_sizes(here.whole, workload(base, device.type), axes, seqlens, option)
+            sizes = input_sizes(here.whole, timed_workload(base, device.type, here.whole), axes, seqlens, option)
             sizes = complete(here.whole, sizes, len(seqlens) if seqlens is not None else None)
-            known = None if axes or seqlens else (base or usual_workload(device.type))
+            known = None if axes or seqlens else base or (None if here.whole.mutated else usual_workload(device.type))
             how = dict(seqlens=seqlens, io=dtype, device=device, backward=args.backward, seed=args.seed, absent=absent)
             cases.append(Case(here, known, sizes, frozenset(axes), **how))
     if len(cases) > MOST_POINTS:

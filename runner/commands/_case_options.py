@@ -7,14 +7,14 @@ from ..planning.dtypes import IO_DTYPES
 from ..planning.plan import BACKENDS
 from ..rewriting.recurrent import MODES
 from ..workloads import WORKLOADS
-from ._options import HEADS, backward_options, fusion_option, seed, stage_folders
+from ._options import HEADS, STEPS, backward_options, fusion_option, seed, stage_folders
 
 SWEEP_HELP = "write T=1k..64k*2 (each twice the one before), T=64..256+64 (each 64 more), or H=16,96"
 
 
 def case_options(parser) -> None:
     stage_folders(parser)
-    parser.add_argument("--workload", metavar="NAME,...", help=f"of {', '.join(WORKLOADS)}")
+    parser.add_argument("--workload", metavar="NAME,...", help=f"of {', '.join(WORKLOADS)}; {STEPS}")
     parser.add_argument("--axes", default="", metavar="B=1,T=4096", help=f"sizes, over the workload's; {HEADS}")
     parser.add_argument("--sweep", action="append", default=[], metavar="T=1k..64k*2", help=f"in turn: {SWEEP_HELP}")
     parser.add_argument("--dtype", metavar="bf16,fp32", help=f"of {', '.join(IO_DTYPES)} (bf16 on a GPU, fp32 without)")

@@ -19,6 +19,8 @@ from ..workloads import WORKLOADS, other_axes
 HEADS = "H alone sets HV and HQ too"
 """Of --axes: grouped heads are asked for by both numbers; H = 3 beside a workload's HV = 4 would be no grouping."""
 
+STEPS = "without one, what writes its states in place is timed at T=1"
+
 
 def stage_folders(parser) -> None:
     parser.add_argument("--stages", action="append", default=[], metavar="DIR", help="a folder with stages of your own")
@@ -29,7 +31,7 @@ def sizes_and_machine(parser) -> None:
     stage_folders(parser)
     parser.add_argument("--axes", default="", metavar="B=1,T=4096", help=f"sizes, over the workload's; {HEADS}")
     parser.add_argument("--params", default="", metavar="window=64", help="numbers of a call, over the defaults")
-    parser.add_argument("--workload", metavar="NAME", help=f"one of {', '.join(WORKLOADS)}")
+    parser.add_argument("--workload", metavar="NAME", help=f"one of {', '.join(WORKLOADS)}; {STEPS}")
     parser.add_argument("--dtype", choices=IO_DTYPES, help="IO dtype (bf16 on a GPU, fp32 without)")
     parser.add_argument("--device", metavar="cpu|cuda[:N]", help="where to run (a GPU if there is one)")
     parser.add_argument("--backend", choices=BACKENDS, default="auto", help="auto: triton on a GPU, reference without")
@@ -151,12 +153,18 @@ def usual_workload(device: str) -> str:
     return "tiny" if device == "cpu" else "B4_T2048_H16_D128"
 
 
-def workload(name: str | None, device: str) -> Mapping[str, int]:
+def workload(name: str | None, device: str) -> dict[str, int]:
     name = name or usual_workload(device)
     if name not in WORKLOADS:
         help = did_you_mean(name, WORKLOADS) or f"workloads are {', '.join(WORKLOADS)}"
         raise ChunkwiseError(Diagnostic(codes.UNKNOWN_WORKLOAD, f"there is no workload {name}", help=help))
     return {**WORKLOADS[name], **other_axes(WORKLOADS[name])}
+
+
+def timed_workload(name: str | None, device: str, graph: Graph) -> Mapping[str, int]:
+    """workload, for what is timed: where none is named, a step that writes its states in place is taken at one token,
+    which is what it is called with."""
+    return workload(name, device) | ({"T": 1} if name is None and graph.mutated else {})
 
 
 def input_sizes(

@@ -13,7 +13,16 @@ from ..planning.devices import read_device
 from ..planning.dtypes import IO_DTYPES
 from ..verification.generate import CASES, cases_of, make_inputs
 from ..verification.inputs_file import read_inputs
-from ._options import fixed_axes, input_sizes, read_axes, read_budget, read_params, read_seqlens, workload
+from ._options import (
+    fixed_axes,
+    input_sizes,
+    read_axes,
+    read_budget,
+    read_params,
+    read_seqlens,
+    timed_workload,
+    workload,
+)
 
 
 @dataclass(frozen=True)
@@ -31,7 +40,8 @@ class CommandSubject:
     cotangents: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
 
-def subject(args) -> CommandSubject:
+def subject(args, timed: bool = False) -> CommandSubject:
+    """timed: whether times are taken of it, and not only numbers."""
     device, axes, seqlens = pick_device(args), read_axes(args.axes), read_seqlens(args.seqlens)
     budget = read_budget(args)
     refuse_recurrent_gradients(args.mode, args.backward)
@@ -54,7 +64,8 @@ def subject(args) -> CommandSubject:
         return CommandSubject(
             op, file.inputs, {**file.params, **params}, seqlens, file.io, device, notes, file.expected, file.cotangents
         )
-    inputs = generated(op, workload(args.workload, device.type), axes, seqlens, io, device, args)
+    base = timed_workload(args.workload, device.type, op.whole) if timed else workload(args.workload, device.type)
+    inputs = generated(op, base, axes, seqlens, io, device, args)
     return CommandSubject(op, inputs, params, seqlens, io, device, notes)
 
 

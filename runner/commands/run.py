@@ -49,7 +49,7 @@ def execute(args) -> Outcome:
 
 def run_alone(args) -> Outcome:
     progress = Progress()
-    what = subject(args)
+    what = subject(args, timed=True)
     if args.proton:
         refuse_without_gpu(what.device)
     folder = out_folder(args.out, what.op.spec.name)

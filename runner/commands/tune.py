@@ -34,7 +34,7 @@ from ._options import (
     read_params,
     read_seqlens,
     stage_folders,
-    workload,
+    timed_workload,
 )
 from ._subject import refuse_recurrent_gradients
 from ._tables import table
@@ -81,7 +81,7 @@ def read_job(args, device: torch.device | None = None, backend: str = "triton") 
     axes, seqlens, budget = read_axes(args.axes), read_seqlens(args.seqlens), read_budget(args)
     refuse_recurrent_gradients(args.mode, args.backward)
     op: Op = fixed_axes(load(args.pipeline, backend=backend, stages=args.stages, mode=args.mode, fuse=args.fuse), axes)
-    sizes = input_sizes(op.whole, workload(args.workload, "cuda"), axes, seqlens)
+    sizes = input_sizes(op.whole, timed_workload(args.workload, "cuda", op.whole), axes, seqlens)
     sizes = complete(op.whole, sizes, len(seqlens) if seqlens is not None else None)
     fixed = {name: size for name, size in axes.items() if name in op.spec.axes}
     device = device or torch.device("cuda", torch.cuda.current_device())

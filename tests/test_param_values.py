@@ -1,5 +1,7 @@
 """Values of params that a stage does not take: refused by name, in a file, in a call and in an exported file."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from support.exported import module_of
@@ -92,3 +94,14 @@ def test_whole_numbers_beyond_64_bits(tmp_path):
     assert found.z.equal(x / (2.0 * 16.0**21)) and found.y.isfinite().all()
     y, z = module_of(export(beyond, backend="reference"), tmp_path).beyond(x)
     assert y.equal(found.y) and z.equal(found.z)
+
+
+@pytest.mark.parametrize("name, line, same, axes", [
+    ("simple_gla", "o = scale * (q @ S)", "o = scale * (q @ S) / {0} * {0}", "B=1,T=20,H=1,HV=1,K=8,V=8"),
+    ("csa", "past = index(NB) - 1 ", "past = index(NB) - 1 + {0} / {0} - 1 ", "B=1,Sq=9"),
+])  # fmt: skip
+def test_whole_numbers_beyond_64_bits_in_a_definition(name, line, same, axes, tmp_path, capsys):
+    text = (Path(__file__).parents[1] / "pipelines" / f"{name}.yaml").read_text()
+    assert line in text
+    (tmp_path / "own.yaml").write_text(text.replace(line, same.format(10**25)))
+    assert main(["verify", str(tmp_path / "own.yaml"), "--axes", axes]) == 0, capsys.readouterr().err

@@ -92,8 +92,9 @@ def read_axes(text: str) -> dict[str, int]:
 
 
 def parts_of(text: str) -> list[str]:
-    """What stands between commas; an empty one, of a script's variable that was not set, is one too."""
-    return [each.strip() for each in text.split(",")] if text.strip(", ") else []
+    """What stands between commas, of which one may end the text; an empty part, of a script's variable that was not
+    set, is one too."""
+    return [each.strip() for each in text.rstrip().removesuffix(",").split(",")] if text.strip(", ") else []
 
 
 def read_params(text: str, known: Collection[str]) -> dict[str, float]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from ..expression import in_64_bits
 from .program import HEAD, LOOP, TOKEN, Apply, Constant, Operation
 from .types import Axes
 
@@ -112,7 +113,7 @@ class Builder:
                 return self.apply(operator.mul, a.id, b.id, axes=value.axes)
             case Diagonal(of=of):
                 return self.apply(torch.diag_embed, of.id, axes=value.axes)
-        return Dense(self.add(Constant(value), HEAD, 0), ())
+        return Dense(self.add(Constant(in_64_bits(value)), HEAD, 0), ())
 
     def filled(self, value: float, axes: Axes) -> Dense:
         return Dense(self.add(Constant(value, axes), HEAD, len(axes)), axes)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ..expression import in_64_bits
 from .types import Axes
 
 
@@ -26,7 +27,7 @@ def joined_axes(values: Sequence[Value]) -> Axes:
 def aligned(value: Value, axes: Axes):
     """The tensor with a dimension for each of axes, of size 1 where it has none; a number as it is."""
     if not isinstance(value, Array):
-        return value
+        return in_64_bits(value)
     order = [value.axes.index(axis) for axis in axes if axis in value.axes]
     shape = [value.x.shape[value.axes.index(axis)] if axis in value.axes else 1 for axis in axes]
     return value.x.permute(order).reshape(shape)

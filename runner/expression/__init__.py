@@ -1,6 +1,6 @@
 """One small grammar for params, constraints, flops and definitions: parsed to a tree, never ``eval``ed."""
 
-from .number import evaluate_number, help_for, hint, is_condition, number_problems
+from .number import evaluate_number, help_for, hint, in_64_bits, is_condition, number_problems
 from .parse import parse_expression, parse_statement
 from .tree import (
     Binary,
@@ -18,6 +18,6 @@ from .tree import (
 
 __all__ = [
     "Binary", "Call", "ExpressionError", "Name", "Node", "Number", "Statement", "Unary", "UnknownName",
-    "evaluate_number", "help_for", "hint", "is_condition", "names_in", "number_problems", "parse_expression",
-    "parse_statement", "walk",
+    "evaluate_number", "help_for", "hint", "in_64_bits", "is_condition", "names_in", "number_problems",
+    "parse_expression", "parse_statement", "walk",
 ]  # fmt: skip

@@ -134,6 +134,11 @@ def guarded(node: Node, compute: Callable):
     return value
 
 
+def in_64_bits(x: float) -> float:
+    """Neither a kernel nor PyTorch takes a whole number beyond 64 bits."""
+    return float(x) if isinstance(x, int) and x.bit_length() > 63 else x
+
+
 def hint(name: str, known: Iterable[str]) -> str | None:
     """``did you mean X?``; of names that differ in case alone, the one whose case is nearer."""
     close = nearest(name, known)

@@ -8,7 +8,7 @@ from ...stages._contract import ceil_div
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic, Note, by_place
 from ..diagnostics.marks import Mark
-from ..expression import ExpressionError, evaluate_number, names_in, parse_expression
+from ..expression import ExpressionError, evaluate_number, in_64_bits, names_in, parse_expression
 from .graph import Graph, Node, Term
 
 FOLLOWS = {"N": ("B",), "NT": ("T", "C")}
@@ -177,8 +177,3 @@ def number(what: str, value: str | int | float, names: Mapping[str, float], mark
         at = figures(value, names)
         message = f"{what}: {error.message} in {value}" + (f", for {at}" if at else "")
         raise ChunkwiseError(Diagnostic(error.code or codes.EXPRESSION_VALUE, message, mark, help=error.help)) from None
-
-
-def in_64_bits(x: float) -> float:
-    """Neither a kernel nor PyTorch takes a whole number beyond 64 bits."""
-    return float(x) if isinstance(x, int) and x.bit_length() > 63 else x

@@ -161,3 +161,16 @@ def test_dense_lines_stand_alone():
 def test_an_output_over_axes_that_it_has_not():
     with pytest.raises(DefinitionError, match="output 'o' has the axis D, which the stages' o has not"):
         run("o = q", o="B Sq HQ")
+
+
+def test_numbers_in_the_place_of_tensors():
+    """A score that is one number, a mask that keeps all, an output that is a number: each as if laid out."""
+    s = run(SCORES, s="B Sq HQ Sk")["s"]
+    found = run(
+        SCORES, KEEP, "a = masked_logsumexp(-1, keep, axis=Sk)", "b = masked_softmax(s, 1 < 2, axis=Sk)", "c = 3",
+        a="B Sq HQ", b="B Sq HQ Sk", c="B Sq",
+    )  # fmt: skip
+    seen = (torch.arange(7) <= torch.arange(5)[:, None] + 7 - 5 - 4).sum(1).double()
+    torch.testing.assert_close(found["a"], (seen.log() - 1)[None, :, None].expand(2, 5, 4), rtol=1e-13, atol=0)
+    torch.testing.assert_close(found["b"], s.softmax(-1), rtol=1e-13, atol=0)
+    assert found["c"].equal(torch.full((2, 5), 3.0, dtype=torch.float64))

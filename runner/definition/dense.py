@@ -60,7 +60,7 @@ def loaded(x: torch.Tensor, declared: Axes, head: str | None, numbers: Mapping[s
 def laid_out(name: str, value: Value | None, axes: Axes, reading: "Reading") -> torch.Tensor | None:
     if value is None:
         return None
-    value = value if isinstance(value, Array) else reading.number(value)
+    value = as_array(value, reading.device)
     axes = tuple("B" if axis == "N" else axis for axis in axes)
     if foreign := set(value.axes) - set(axes):
         raise problem(f"output {name!r} has the axis {', '.join(sorted(foreign))}, which the stages' {name} has not")
@@ -124,7 +124,8 @@ class Reading:
                 return transposed(values[0])
             case "pick":
                 return picked(*values, node.axis.id)
-        return over(function.compute, node.axis.id, function.rule in ALONG, *values)
+        arrays = [as_array(value, self.device) for value in values]
+        return over(function.compute, node.axis.id, function.rule in ALONG, *arrays)
 
     def elementwise(self, name: str, compute, values: list[Value]) -> Value:
         if name == "where" and not isinstance(values[0], Array):
@@ -137,6 +138,14 @@ class Reading:
         if all(isinstance(side, Array) and axis in side.axes for side in sides):
             return contracted(*sides, axis)
         return over(torch.sum, axis, False, mapped(operator.mul, *sides))
+
+
+def as_array(value: Value, device: torch.device) -> Array:
+    """A number, or what is true or false, as a tensor without axes."""
+    if isinstance(value, Array):
+        return value
+    dtype = torch.bool if isinstance(value, bool) else DTYPE
+    return Array(torch.tensor(float(value), dtype=dtype, device=device), ())
 
 
 def inner_of(value: Array) -> Axes:

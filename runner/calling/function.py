@@ -152,20 +152,20 @@ class Op:
         return self.of(with_given(self.spec, self.whole, names))
 
     def graphed(self, /, *, cu_seqlens=None, seqlens=None, outputs=None, **given):
-        """This call as a CUDA graph, to be replayed at the cost of one launch: see graphed.Graphed, and
-        graphed.GraphedTraining where inputs require gradients."""
+        """This call as a CUDA graph, to be replayed at the cost of one launch; with its backward pass where inputs
+        require gradients. help() of what it returns says how it is called."""
         return graphed(self.bind(given, cu_seqlens, seqlens, outputs), self.result)
 
     def context_parallel(self, mesh=None):
-        """The op on sequences that are cut across ranks: see parallel.parallel_op.ParallelOp. mesh: a DeviceMesh of one
-        dimension or a process group; None for all processes."""
+        """The op on sequences that are cut across ranks. mesh: a DeviceMesh of one dimension or a process group; None
+        for all processes. help() of what it returns says what each rank passes."""
         from ..parallel.parallel_op import ParallelOp
 
         return ParallelOp(self, mesh)
 
     def in_segments(self, chunks: int):
         """The op on this many chunks of the rows at a time, for a backward pass in less memory: of the chunk states
-        each chunks-th is kept, the others are rebuilt. See parallel.segmented_op.SegmentedOp."""
+        each chunks-th is kept, the others are rebuilt. What it returns is called as the op is."""
         from ..parallel.segmented_op import SegmentedOp
 
         return SegmentedOp(self, chunks)

@@ -310,7 +310,7 @@ def test_options_without_an_effect_beside_an_inputs_file_are_refused(document):
 
 
 @pytest.mark.parametrize("pipeline, case, help", [
-    ("kda", "equal_keys", "leave it out"),
+    ("kda", "equal_keys", "leave it out; kda_core and kda_step can have it"),
     ("gla", "equal_keys", "cases of gla are typical, weak_gate, strong_gate, resets"),
     ("linear_attn", "strong_gate", "leave it out"),
 ])  # fmt: skip

@@ -9,6 +9,7 @@ from ..calling.function import Op, load
 from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..graphs.sizes import complete
+from ..loading.pipelines import names
 from ..planning.devices import read_device
 from ..planning.dtypes import IO_DTYPES
 from ..verification.generate import CASES, cases_of, make_inputs
@@ -95,7 +96,15 @@ def refuse_another_case(op: Op, case: str) -> None:
     if case not in (known := cases_of(op.whole)):
         message = f"--case {case} has no effect: no input of {op.spec.name} is what it is about, {CASES[case]}"
         help = f"cases of {op.spec.name} are {', '.join(known)}" if known[1:] else "leave it out"
+        if having := having_case(op.spec.name, case):
+            help += f"; {' and '.join(having)} can have it"
         raise ChunkwiseError(Diagnostic(codes.USAGE, message, help=help))
+
+
+def having_case(name: str, case: str) -> list[str]:
+    """Of the pipelines that ship and are called alike, those whose inputs a case can be of."""
+    family = [each for each in names() if each.partition("_")[0] == name.partition("_")[0] and each != name]
+    return [each for each in family if case in cases_of(load(each).whole)]
 
 
 def generated(op: Op, base, axes, seqlens, io, device, args) -> dict[str, torch.Tensor | None]:

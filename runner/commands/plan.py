@@ -84,9 +84,10 @@ def execute(args) -> Outcome:
         report = read_report(args.report, op)
         op, machine = as_reported(op, report), replace(machine, device=device_of(report))
         factors, basis = factors_of(op, report, machine, io), basis_of(report)
-    asked = args.ranks or [count for count in ranks("2..1024") if count <= sizes["T"]]
-    counts = [1, *(count for count in asked if count > 1)]
-    costs = [cost(op, sizes, io, count, machine, args.backward, factors) for count in counts]
+    one = cost(op, sizes, io, 1, machine, args.backward, factors)
+    asked = args.ranks or [count for count in ranks("2..1024") if count <= one.rows]
+    many = (cost(op, sizes, io, count, machine, args.backward, factors) for count in asked if count > 1)
+    costs = [one, *many]
     document = {
         "pipeline": op.spec.name, "axes": sizes, "dtype": args.dtype, "backward": args.backward,
         "machine": asdict(machine), "measured": bool(factors),

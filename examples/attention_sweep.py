@@ -3,9 +3,10 @@
     python examples/attention_sweep.py [--lengths 1024,2048,...] [--heads 32] [--key-heads 32] [--width 128]
                                        [--vs sdpa,cudnn,flex] [--device cuda]
 
-Causal, one sequence, bf16 on a GPU. Four Markdown tables go to stdout, forward alone and with gradients: milliseconds,
-and the peak of memory above the inputs in MB; progress goes to stderr. All that can run at a length run in one race, on
-the same tensors, the L2 cache overwritten before each run. What cannot says why in its cell, and below the tables.
+Causal, one sequence, bf16 on a GPU; on a CPU the references run, at small sizes unless others are named. Four Markdown
+tables go to stdout, forward alone and with gradients: milliseconds, and the peak of memory above the inputs in MB;
+progress goes to stderr. All that can run at a length run in one race, on the same tensors, the L2 cache overwritten
+before each run. What cannot says why in its cell, and below the tables.
 
 Eager is attention as it is written first: the matrix of all scores in the IO dtype, a softmax, a product.
 FlexAttention is compiled for each length; that happens first, in processes of their own, into the caches on disk.
@@ -142,14 +143,17 @@ def report(setting: Setting, cells: Cells, names: list[str], lengths: list[int])
 
 @told
 def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--lengths", type=wholes, default="1024,2048,4096,8192,16384,32768")
-    parser.add_argument("--heads", type=whole, default=32)
-    parser.add_argument("--key-heads", type=whole)
-    parser.add_argument("--width", type=whole, default=128)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lengths", type=wholes, help="tokens (1K to 32K doubled; on a CPU 64 to 512)")
+    parser.add_argument("--heads", type=whole, help="of the queries (32; on a CPU 4)")
+    parser.add_argument("--key-heads", type=whole, help="of keys and values (as many)")
+    parser.add_argument("--width", type=whole, default=128, help="of a head (128)")
     parser.add_argument("--vs", type=peer_names, default="sdpa,cudnn,flex", help="peers of `chunkwise bench --vs`")
     device_option(parser)
     args = parser.parse_args(argv)
+    first, last, heads = (64, 512, 4) if args.device.type == "cpu" else (1024, 32768, 32)
+    args.lengths = args.lengths or [first << at for at in range((last // first).bit_length())]
+    args.heads = args.heads or heads
     setting = Setting(args.heads, args.key_heads or args.heads, args.width, args.device)
     if setting.heads % setting.key_heads:
         parser.error(f"{setting.heads} heads are no multiple of {setting.key_heads} key heads")

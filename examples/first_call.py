@@ -29,6 +29,7 @@ import torch
 from chunkwise.runner import ChunkwiseError, Diagnostic, load
 from chunkwise.runner.benching.case import Case, InputSet, tensors
 from chunkwise.runner.benching.peers import FAILURES, find_peer, first_line
+from chunkwise.runner.benching.whole_op import backward_of_pytorch
 from chunkwise.runner.diagnostics import codes
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.script import device_option, peer_names, told
@@ -73,11 +74,6 @@ def both_passes(forward: Callable, leaves: InputSet) -> None:
     out = [x for x in forward(leaves).values() if x is not None and x.requires_grad]
     wanted = [x for x in leaves.inputs.values() if x is not None and x.requires_grad]
     torch.autograd.grad(out, wanted, [torch.ones_like(x) for x in out], allow_unused=True)
-
-
-def backward_of_pytorch(device: torch.device) -> None:
-    x = torch.ones(1, device=device, requires_grad=True)
-    torch.autograd.grad([2 * x], [x], [torch.ones_like(x)])
 
 
 def case_of(name: str, workload: str, device: torch.device) -> Case:

@@ -81,6 +81,18 @@ def test_only_what_is_slower_by_more_than_allowed_fails(chunkwise, ms, limit, co
     assert chunkwise("compare", *files, *(["--fail-above", limit] if limit else []))[0] == code
 
 
+def test_a_peer_that_is_slower_is_no_regression(chunkwise):
+    files = (written(f"{name}.jsonl", at(ms, implementation="fla 0.6.0")) for name, ms in (("a", 1.0), ("b", 2.0)))
+    code, out, _ = chunkwise("compare", *files, "--fail-above", "5")
+    assert code == 0 and "slower" in out
+
+
+def test_an_implementation_beside_itself_is_refused(chunkwise):
+    name = written("a.jsonl", at(1.0))
+    code, _, err = chunkwise("compare", name, "--implementations", "chunkwise", "chunkwise triton")
+    assert code == 2 and "error[CW601]: --implementations names chunkwise triton twice" in err
+
+
 def test_a_stage_that_does_the_work_of_several_is_no_regression(chunkwise):
     """Its row says what it is in place of; the sum says whether that pays."""
     plain = [at(1.0, uses="chunk_h"), at(1.0, stage="out", uses="chunk_o"), at(2.0, stage="sum of stages", uses="")]

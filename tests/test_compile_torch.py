@@ -358,7 +358,7 @@ def test_mistakes_are_told():
         for function in (an_op, compiled(an_op)[0]):
             with pytest.raises(Exception, match=text) as caught:
                 function(**call)
-            assert "CW604" in str(caught.value)
+            assert "error[CW604]: " in str(caught.value)
         torch._dynamo.reset()
 
 

@@ -283,3 +283,12 @@ def test_training_qwen3_next():
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "the same, within budget" in done.stdout
+
+
+def test_a_state_in_the_other_layout_is_refused_in_the_callers():
+    q, v = torch.ones(1, 3, 2, 8), torch.ones(1, 3, 2, 6)
+    (error,) = refusal(
+        chunk_simple_gla, q, q, v, g=-torch.ones(1, 3, 2), initial_state=torch.zeros(1, 2, 8, 6), state_v_first=True
+    )
+    wanted = "with state_v_first, initial_state must be [N, HV, V = 6, K = 8], it has the shape [1, 2, 8, 6]"
+    assert error.message == wanted

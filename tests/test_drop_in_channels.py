@@ -192,5 +192,6 @@ def test_a_gate_that_is_no_dense_tensor_is_refused_by_name(name, other):
     wrong = given[name].to_sparse() if other == "sparse" else torch.nested.nested_tensor(list(given[name]))
     q, beta = torch.ones(2, 3, 1, 8), torch.ones(2, 3, 1)
     (error,) = refusal(chunk_kda, q, q, q, beta=beta, use_gate_in_kernel=True, **given | {name: wrong})
-    wanted = {"g": "a dense tensor [B, T, HV, K]", "dt_bias": "a tensor [8] or [1, 8], it is Tensor"}
+    wanted = {"g": "a dense tensor [B, T, HV, K], it is no dense one"}
+    wanted |= {"dt_bias": "a tensor [8] or [1, 8], it is Tensor"}
     assert error.message == f"{name} must be {wanted[name]}"

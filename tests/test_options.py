@@ -58,7 +58,7 @@ WITHOUT_EFFECT = {
     ),
     "a fixed axis that no stage so far has": (
         ["verify", "qwen3_next_gdn", "--until", "gate", "--axes", "C=32"],
-        "--axes: qwen3_next_gdn has no axis C",
+        "--axes: qwen3_next_gdn up to gate has no axis C",
     ),
 }
 
@@ -209,6 +209,9 @@ def test_an_empty_value_is_refused(document, option):
 NOTHING = {
     "axes": (["verify", "simple_gla", "--axes", ","], "CW602", "--axes ',' names no axis"),
     "a variable without an axis": (["run", "gla", "--axes", "T=3,,K=8"], "CW602", "--axes: '' is not NAME=SIZE"),
+    "an axis past the part": (
+        ["run", "gla", "--until", "intra", "--axes", "V=16"], "CW602", "--axes: gla up to intra has no axis V"
+    ),
     "outputs": (["export", "simple_gla", "--outputs", ","], "CW601", "--outputs ',' names nothing"),
     "without": (["export", "simple_gla", "--without", " , "], "CW601", "--without ' , ' names nothing"),
     "another alphabet's digits": (

@@ -202,6 +202,19 @@ def lying_otherwise(x, change):
     return odd
 
 
+@pytest.mark.parametrize("name", DECODE)
+def test_autograd_is_told_what_kernels_write_over(name, driver):
+    """At every call, prepared or not; a tensor of inference mode has no version."""
+    an_op = load(name, backend="triton")
+    given = {**inputs(an_op, torch.bfloat16, **SMALL | {"T": 1, "SLOTS": 2}), "state_indices": None}
+    for call in range(4):
+        an_op(**given)
+        assert given["state"]._version == call + 1
+    with torch.inference_mode():
+        an_op(**given | {"state": given["state"].clone()})
+    assert len(driver.launches) >= 5
+
+
 def test_params_arrive(driver):
     op, given = gated()
     for scale in (0.5, 0.25, 0.5, 0.25):

@@ -257,7 +257,8 @@ def test_without_a_decay_simple_gla_is_linear_attention():
 def test_nested_values_are_refused_by_name(name):
     q = torch.ones(2, 3, 1, 8)
     nested = torch.nested.nested_tensor([torch.ones(3, 1, 8), torch.ones(2, 1, 8)])
-    assert refusal(getattr(runner, name), q, q, nested)[0].message == "v must be a dense tensor [B, T, HV, V]"
+    (error,) = refusal(getattr(runner, name), q, q, nested)
+    assert error.message == "v must be a dense tensor [B, T, HV, V], it is no dense one"
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -270,3 +271,14 @@ def test_a_decay_in_16_bits_has_a_gradient_that_is_rounded_once(seed):
         runner.chunk_simple_gla(q, k, v, g_gamma=g_gamma)[0].sum().backward()
         found.append(g_gamma.grad)
     assert found[0] == found[1].to(torch.bfloat16)
+
+
+@pytest.mark.parametrize("make", [retention_slopes, lightning_slopes])
+def test_slopes_that_a_dtype_cannot_hold_are_refused(make):
+    with pytest.raises(ValueError, match="dtype must be a floating-point dtype, it is torch.int32"):
+        make(4, dtype=torch.int32)
+
+
+def test_values_without_a_batch_are_refused_with_their_shape():
+    (error,) = refusal(runner.chunk_retention, *(torch.ones(3, 1, 8) for _ in range(3)))
+    assert error.message == "v must be a dense tensor [B, T, HV, V], it has the shape [3, 1, 8]"

@@ -4,21 +4,21 @@ import json
 
 import pytest
 import torch
-from support.ops import inputs
+from support.ops import inputs, op
 from support.stand_in_driver import stand_in_driver
 
 from chunkwise.runner import load
 from chunkwise.runner.commands import warmup
 from chunkwise.runner.graphs.sizes import complete
 from chunkwise.runner.launching.compile_ahead import compile_ahead
-from chunkwise.runner.main import main
+from chunkwise.runner.main import main, make_parser
 
 SIZES = dict(B=2, T=70, H=2, HV=4, K=32, V=16)
 
 
-def run(op, given, seqlens, outputs, backward):
+def run(an_op, given, seqlens, outputs, backward):
     leaves = {name: x.detach().requires_grad_(backward) for name, x in given.items() if x is not None}
-    found = [x for x in op(**leaves, seqlens=seqlens, outputs=outputs) if x is not None]
+    found = [x for x in an_op(**leaves, seqlens=seqlens, outputs=outputs) if x is not None]
     if backward:
         torch.autograd.grad(found, list(leaves.values()), [torch.ones_like(x) for x in found])
 
@@ -30,15 +30,27 @@ def run(op, given, seqlens, outputs, backward):
 def test_a_call_finds_all_of_its_kernels(name, backward, seqlens, without):
     """The same specialisations: of other B, T and lengths, by Triton's own keys."""
     with stand_in_driver() as driver:
-        op = load(name, backend="triton")
-        sizes = complete(op.whole, {**SIZES, "B": 1, "T": 200}, len(seqlens) if seqlens else None)
+        an_op = load(name, backend="triton")
+        sizes = complete(an_op.whole, {**SIZES, "B": 1, "T": 200}, len(seqlens) if seqlens else None)
         lengths = (200, *[0] * (len(seqlens) - 1)) if seqlens else None
-        call = warmup.bare_call(op, sizes, lengths, torch.bfloat16, torch.device("cuda", 0), without)
+        call = warmup.bare_call(an_op, sizes, lengths, torch.bfloat16, torch.device("cuda", 0), without)
         assert compile_ahead(warmup.all_launches(call, backward)) == []
         ahead, driver.compiled = driver.compiled, []
-        given = inputs(op, torch.bfloat16, seqlens=seqlens, absent=without, **SIZES | ({"B": 1} if seqlens else {}))
-        run(load(name, backend="triton"), given, seqlens, [x for x in op.spec.outputs if x not in without], backward)
+        given = inputs(an_op, torch.bfloat16, seqlens=seqlens, absent=without, **SIZES | ({"B": 1} if seqlens else {}))
+        run(load(name, backend="triton"), given, seqlens, [x for x in an_op.spec.outputs if x not in without], backward)
         assert driver.compiled == [] and ahead and driver.launches
+
+
+def test_short_calls_find_theirs_too(monkeypatch):
+    """auto takes sequences of a few tokens by token: the command compiles both forms, whatever T it is given."""
+    with stand_in_driver() as driver:
+        args = make_parser().parse_args("warmup simple_gla --axes K=32,V=16,H=2,HV=4".split())
+        for call in warmup.calls_of(args, torch.device("cuda", 0)):
+            assert compile_ahead(warmup.all_launches(call, False)) == []
+        ahead, driver.compiled = driver.compiled, []
+        for T in (1, 9, 100):
+            load("simple_gla", backend="triton")(**inputs(op("simple_gla"), torch.bfloat16, **SIZES | {"T": T}))
+        assert driver.compiled == [] and len(ahead) > 1 and len(driver.launches) > 3
 
 
 def test_the_command(tmp_path, monkeypatch, capsys):

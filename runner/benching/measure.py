@@ -18,7 +18,7 @@ from .record import END_TO_END, Record
 from .stage_clock import AllStages, time_stages
 from .stage_rows import stage_records, sum_records
 from .truth import truth_at
-from .whole_op import ours, turns
+from .whole_op import backward_of_pytorch, ours, turns
 from .whole_rows import whole_records
 
 Progress = Callable[[str], None]
@@ -39,6 +39,7 @@ def measure(case: Case, machine: Machine, vs: Sequence[str], gated: bool, progre
     call.forward_plan()  # what no kernel or constraint allows is said before anything is verified
     require_flops(call.graph, call.sizes)
     progress("first call")
+    backward_of_pytorch(case.device)
     first_ms = first_call_ms(ours(case), sets[0], case.device)
     gate = pass_gate(case, progress) if gated else NO_GATE
     lines = Lines(case, machine, workload_of(case, call), gate, code_of(case.op))

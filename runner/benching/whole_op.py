@@ -28,6 +28,12 @@ def run_once(forward: Forward, given: InputSet) -> dict[str, torch.Tensor | None
     return outputs | {f"d_{name}": x for name, x in zip(given.trainable, found)}
 
 
+def backward_of_pytorch(device: torch.device) -> None:
+    """What PyTorch imports for the first backward pass of a process, 0.3 s and more: no op's own first call."""
+    x = torch.ones(1, device=device, requires_grad=True)
+    torch.autograd.grad([2 * x], [x], [torch.ones_like(x)])
+
+
 def turns(forward: Forward, sets: Sequence[InputSet]) -> Run:
     """A run of the function on the set whose turn it is."""
     return lambda number: run_once(forward, sets[number % len(sets)])

@@ -73,8 +73,10 @@ def chunk_gated_delta_rule(
     """Gated DeltaNet: S <- exp(g) S, then S <- S + k (beta (v - k S)), o = scale q S. Differentiable.
 
     scale: K ** -0.5 by default. initial_state: zeros by default. state_v_first: states are [N, HV, V, K], coming in and
-    going out. use_qk_l2norm_in_kernel: q and k are divided by sqrt(sum of squares + 1e-6). cu_seqlens: [N + 1], packed
+    going out. k, v and beta are cast to q's dtype, which o has, gates and states to float32 (float64 where q is that).
+    use_qk_l2norm_in_kernel: q and k are divided by sqrt(sum of squares + 1e-6). cu_seqlens: [N + 1], packed
     sequences (B = 1); cu_seqlens_cpu: the same on the host, so that nothing waits for the device.
+    What else fla's signature has is there by name and place, and refused where its value asks for something.
     Returns (o, final_state), None in place of a final state that was not asked for.
     """
     others |= dict(
@@ -157,8 +159,8 @@ def call(
     io = lead.dtype if isinstance(lead, torch.Tensor) and lead.dtype in IO_DTYPES.values() else None
     f32 = io and port_dtype("f32", io)
     state = cast(initial_state, f32)
-    if state_v_first and isinstance(state, torch.Tensor) and state.dim() >= 2:
-        state = state.transpose(-1, -2)
+    if state_v_first:
+        state = turned(state, tensors["q"], tensors["v"])
     out = op(
         **{name: cast(x, io) for name, x in tensors.items()}, **{name: cast(x, f32) for name, x in wide.items()},
         **params, scale=scale, initial_state=state, cu_seqlens=cu_seqlens, seqlens=host_lengths(cu_seqlens_cpu),
@@ -167,6 +169,17 @@ def call(
     if state_v_first and output_final_state:
         return out.o, out.final_state.transpose(-1, -2).contiguous()
     return out.o, out.final_state
+
+
+def turned(state, q, v):
+    """A state [N, HV, V, K] as [N, HV, K, V]; what is no tensor is left for the op to refuse."""
+    if not isinstance(state, torch.Tensor) or state.is_nested or state.dim() < 2:
+        return state
+    dense = all(isinstance(x, torch.Tensor) and not x.is_nested and x.dim() for x in (q, v))
+    if dense and state.shape[-2:] != (v.shape[-1], q.shape[-1]):
+        wanted = f"[N, HV, V = {v.shape[-1]}, K = {q.shape[-1]}]"
+        fail(f"with state_v_first, initial_state must be {wanted}, it has the shape {list(state.shape)}")
+    return state.transpose(-1, -2)
 
 
 def cast(x, dtype: torch.dtype | None):
@@ -190,8 +203,12 @@ def gate(function: Callable, v, g, g_gamma):
 
 def check_dense(name: str, x, axes: str) -> None:
     """Of a tensor whose sizes are read before the op checks it."""
-    if not isinstance(x, torch.Tensor) or x.is_nested or x.is_sparse or x.dim() != len(axes.split()):
-        fail(f"{name} must be a dense tensor [{', '.join(axes.split())}]")
+    if isinstance(x, torch.Tensor) and not x.is_nested and not x.is_sparse:
+        have = None if x.dim() == len(axes.split()) else f"it has the shape {list(x.shape)}"
+    else:
+        have = f"it is {'no dense one' if isinstance(x, torch.Tensor) else type(x).__name__}"
+    if have:
+        fail(f"{name} must be a dense tensor [{', '.join(axes.split())}], {have}")
 
 
 def host_lengths(cu_seqlens_cpu) -> tuple[int, ...] | torch.Tensor | None:

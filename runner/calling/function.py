@@ -114,8 +114,8 @@ class Op:
         Inputs are never written, but for those that the file marks mutates; no other input may share memory with
         those, and no two sequences a row of them. Rows named on a GPU are not read back: there one outside of the
         states counts as -1, and what two sequences leave in one row is undefined. Runs on the tensors' device and
-        current stream. What does not fit is a ChunkwiseError that names it, raised before anything is launched;
-        compiled code can only raise a TypeError with its text.
+        current stream. What does not fit is a ChunkwiseError that names it, raised before anything is launched; from
+        torch.compile comes a TypeError, or an error of PyTorch's own, with that text in it.
 
         Other ops made of it: until(stage), given({stage: name}), with_axes({"C": 32}), with_mode("recurrent"),
         with_fusions("none"), in_segments(chunks=32), context_parallel(mesh). One call as a CUDA graph: graphed(...).

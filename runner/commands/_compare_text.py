@@ -40,9 +40,11 @@ class Sides:
 
 def regressions(rows: Iterable[Pair], most: float, sides: Sides) -> list[Diagnostic]:
     """Slower by more than so many percent; timed before and now no more is slower than anything. What another stage
-    costs than the one that was there is seen in the sums and end to end."""
+    costs than the one that was there is seen in the sums and end to end; a peer's own times are none of ours."""
     found = []
     for pair in rows:
+        if pair.of_peer:
+            continue
         if pair.one_stage and pair.verdict and pair.verdict.word == SLOWER and pair.verdict.change_pct > most:
             found.append(Diagnostic(codes.REGRESSION, slower(pair, sides), place_of(pair.after)))
         elif pair.lost:

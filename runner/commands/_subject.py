@@ -49,7 +49,7 @@ def subject(args, timed: bool = False) -> CommandSubject:
     op = load(
         args.pipeline, backend=args.backend, stages=args.stages, memory_budget=budget, mode=args.mode, fuse=args.fuse
     )
-    whole, op = op.spec, fixed_axes(op.until(args.until) if args.until else op, axes)
+    whole, op = op.spec, fixed_axes(part_of(op, args.until, axes) if args.until else op, axes)
     params = read_params(args.params, op.spec.params)
     io, notes = pick_dtype(args, device)
     if args.inputs:
@@ -68,6 +68,16 @@ def subject(args, timed: bool = False) -> CommandSubject:
     base = timed_workload(args.workload, device.type, op.whole) if timed else workload(args.workload, device.type)
     inputs = generated(op, base, axes, seqlens, io, device, args)
     return CommandSubject(op, inputs, params, seqlens, io, device, notes)
+
+
+def part_of(op: Op, until: str, axes: Mapping[str, int]) -> Op:
+    """The op up to a stage; sizes of axes that come later are refused."""
+    part = op.until(until)
+    later = [name for name in axes if name in op.whole.axis_names and name not in part.whole.axis_names]
+    if later:
+        message = f"--axes: {op.spec.name} up to {until} has no axis {later[0]}"
+        raise ChunkwiseError(Diagnostic(codes.BAD_AXES, message, help="leave it out"))
+    return part
 
 
 def refuse_recurrent_gradients(mode: str, backward: bool) -> None:

@@ -94,6 +94,7 @@ def unsupported_sizes(op: Op) -> list[Diagnostic]:
         axes = {axis: fixed.get(term, 64) for axis, term in node.axes.items()}
         reasons = [refusal(node.stage, launcher, axes, "sm_90", node.id) for launcher in node.stage.launchers]
         if reasons and all(reasons):
-            message = f"{node.id} ({node.stage.name}) has no kernel for these sizes: {'; '.join(reasons)}"
+            why = "; ".join(dict.fromkeys(reasons))
+            message = f"{node.id} ({node.stage.name}) has no kernel for these sizes: {why}"
             found.append(Diagnostic(codes.SIZE, message, node.mark, warning=True))
     return found

@@ -44,7 +44,7 @@ def arguments(parser) -> None:
     parser.add_argument("--implementations", nargs=2, metavar=("X", "Y"), help="two of one file, such as fla, or by "
                         "their whole names 'fla 0.6.0'")  # fmt: skip
     parser.add_argument("--records", metavar="DIR", help="where two pipelines were measured (out/bench)")
-    parser.add_argument("--fail-above", type=percent, metavar="PCT", help="exit 1 if something is slower by more")
+    parser.add_argument("--fail-above", type=percent, metavar="PCT", help="exit 1 if ours is slower by more")
     parser.add_argument("--pipe", action="append", metavar="PIPE", help="A and B are revisions: measure this pipeline "
                         "with the code of each, by turns; may be given again")  # fmt: skip
     parser.add_argument("--rounds", type=rounds, metavar="N", help=f"turns of each revision ({ROUNDS})")
@@ -172,6 +172,8 @@ def of_implementations(args) -> Compared:
     records = read_some_records(args.before)
     known = list(dict.fromkeys(wholes(records).values()))
     first, second = (implementation(name, known) for name in args.implementations)
+    if first == second:
+        usage(f"--implementations names {first} twice", f"there are {', '.join(map(repr, known))}")
     found = between_implementations(records, first, second)
     if not found:
         usage(f"{first} and {second} have no figure in common", "time both in one run: bench --vs")

@@ -34,7 +34,7 @@ HELP = "compile what a call of a pipeline launches, ahead of time, into Triton's
 def arguments(parser) -> None:
     parser.add_argument("pipeline", metavar="PIPE", help="a name in pipelines/, or a path")
     stage_folders(parser)
-    help = "widths and heads of the calls to come; kernels are the same for every B and T"
+    help = "widths and heads of the calls to come; kernels are the same for every B, and every T above 64"
     parser.add_argument("--axes", default="", metavar="K=128,V=128", help=help)
     parser.add_argument("--dtype", choices=IO_DTYPES, default="bf16", help="IO dtype (bf16)")
     parser.add_argument("--arch", type=int, choices=SHARED_LIMIT, help="of a GPU that is not here (90: sm_90)")
@@ -55,30 +55,40 @@ def execute(args) -> Outcome:
     device = torch.device("cuda", torch.cuda.current_device() if args.arch is None else 0)
     with target(args.arch) if args.arch else nullcontext(), compilations() as found:
         start = time.perf_counter()
-        call = call_of(args, device)
-        errors = compile_ahead(all_launches(call, args.backward), None if args.arch else device)
+        calls = calls_of(args, device)
+        launches = (launch for call in calls for launch in all_launches(call, args.backward))
+        errors = compile_ahead(launches, None if args.arch else device)
         seconds, kind = time.perf_counter() - start, device_class(device)
-    document = {"pipeline": call.graph.name, "device_class": kind, "seconds": round(seconds, 2),
+    name = calls[0].graph.name
+    document = {"pipeline": name, "device_class": kind, "seconds": round(seconds, 2),
                 "kernels": [asdict(each) for each in found]}  # fmt: skip
-    rows = [kernel_table(call.graph.name, kind, found), summary(found, seconds)]
+    rows = [kernel_table(name, kind, found), summary(found, seconds)]
     if not errors:
         return Outcome(document, rows)
     failed = [Diagnostic(codes.LAUNCH_FAILED, f"a kernel does not compile: {last_line(each)}") for each in errors]
     return Outcome.of_errors(failed, document, rows)
 
 
-def call_of(args, device: torch.device) -> Call:
-    """A call as the options describe it, on tensors without memory."""
+def calls_of(args, device: torch.device) -> list[Call]:
+    """A call as the options describe it, on tensors without memory; one by chunks and one by token where both may come:
+    auto takes the second for short sequences without gradients."""
     axes, seqlens = read_axes(args.axes), read_seqlens(args.seqlens)
     op = load(args.pipeline, backend="triton", stages=args.stages, mode=args.mode, fuse=args.fuse)
     op = fixed_axes(op, axes)
     sizes = input_sizes(op.whole, workload(None, "cuda"), axes, seqlens)
     sizes = complete(op.whole, sizes, len(seqlens) if seqlens is not None else None)
-    return bare_call(op, sizes, seqlens, IO_DTYPES[args.dtype], device, left_out(args.without, op))
+    absent = left_out(args.without, op)
+    both = args.mode == "auto" and not args.backward and op.recurrent(absent_inputs(op, absent))
+    ops = [op.with_mode("chunk"), op.with_mode("recurrent")] if both else [op]
+    return [bare_call(each, sizes, seqlens, IO_DTYPES[args.dtype], device, absent) for each in ops]
+
+
+def absent_inputs(op: Op, absent: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(name for name in op.spec.inputs if name in absent)
 
 
 def bare_call(op: Op, sizes, seqlens, io: torch.dtype, device: torch.device, absent: tuple[str, ...]) -> Call:
-    graph = op.graph(frozenset(name for name in op.spec.inputs if name in absent))
+    graph = op.graph(absent_inputs(op, absent))
     tensors = {
         name: None if name in absent else bare_buffer(shape(value.axes, sizes), port_dtype(value.dtype, io))
         for name, value in graph.inputs.items()
@@ -117,4 +127,5 @@ def kernel_table(name: str, kind: str, found: list[Compilation]):
 
 def summary(found: list[Compilation], seconds: float) -> str:
     count = sum(not each.cached for each in found)
-    return f"{count} kernels compiled, {len(found) - count} were in the cache; {seconds:.1f} s in all"
+    kernels = "1 kernel" if count == 1 else f"{count} kernels"
+    return f"{kernels} compiled, {len(found) - count} were in the cache; {seconds:.1f} s by the clock, several at once"

@@ -35,6 +35,12 @@ class Pair:
         return bool(self.before and self.after and self.before.what.uses == self.after.what.uses)
 
     @property
+    def of_peer(self) -> bool:
+        """Whether somebody else's code ran in both, which no change of ours makes slower."""
+        names = {each.what.implementation.partition(" ")[0] for each in (self.before, self.after) if each}
+        return len(names) == 1 and names != {"chunkwise"}
+
+    @property
     def verdict(self) -> Verdict | None:
         if not (self.before and self.after and self.before.timing and self.after.timing):
             return None

@@ -78,3 +78,7 @@ class ChunkwiseError(Exception):
         from .render_errors import render
 
         return "\n\n".join(render(each) for each in self.diagnostics)
+
+    def __repr__(self) -> str:
+        """As PyTorch's compiler quotes it in an error of its own."""
+        return f"{type(self).__name__}: {self}"

@@ -6,6 +6,7 @@ The stages stand in the order of the joint graph: forward, then what is rebuilt 
 
 import ast
 import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from ..diagnostics import codes
 from ..diagnostics.errors import ChunkwiseError, Diagnostic
 from ..expression import names_in, parse_expression
 from ..graphs.graph import Value
+from ..loading.pipelines import FOLDER
+from ..loading.spec import PipelineSpec
 from ..stage_files.stage_library import SHIPPED_PACKAGE
 from .export_form import Form, make_form
 from .export_maps import map_imports, map_lines, map_sources
@@ -86,12 +89,18 @@ def head(form: Form, names: Names, function: str) -> list[str]:
         [
             f"{form.spec.name}: {form.spec.summary.rstrip('.')}. {form.spec.source}",
             *call(f"{', '.join(form.outputs)} = {function}(", signature(form, names), ")", INDENT),
-            f"Written by `chunkwise export {form.spec.name} --backend {form.backend}`. It needs {needs}, not the "
+            f"Written by `chunkwise export {named(form.spec)} --backend {form.backend}`. It needs {needs}, not the "
             f"runner. Stages run {where}. A gradient that does not come in counts as zeros.",
             f"Not in this file: {', '.join([*lacks, 'gradients of gradients'])}.",
         ],
         "",
     )
+
+
+def named(spec: PipelineSpec) -> str:
+    """What a command calls the pipeline: by its name where it ships, by its file elsewhere."""
+    file = Path(spec.file)
+    return spec.name if file.parent.absolute() == FOLDER and file.stem == spec.name else shlex.quote(spec.file)
 
 
 def imports(form: Form, code: str) -> list[str]:

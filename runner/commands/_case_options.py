@@ -16,7 +16,8 @@ def case_options(parser) -> None:
     stage_folders(parser)
     parser.add_argument("--workload", metavar="NAME,...", help=f"of {', '.join(WORKLOADS)}; {STEPS}")
     parser.add_argument("--axes", default="", metavar="B=1,T=4096", help=f"sizes, over the workload's; {HEADS}")
-    parser.add_argument("--sweep", action="append", default=[], metavar="T=1k..64k*2", help=f"in turn, over --axes: {SWEEP_HELP}")
+    over = f"in turn, over --axes: {SWEEP_HELP}"
+    parser.add_argument("--sweep", action="append", default=[], metavar="T=1k..64k*2", help=over)
     parser.add_argument("--dtype", metavar="bf16,fp32", help=f"of {', '.join(IO_DTYPES)} (bf16 on a GPU, fp32 without)")
     parser.add_argument("--mode", default="auto", metavar="chunk,recurrent", help=f"of {', '.join(MODES)}")
     parser.add_argument("--device", metavar="cpu|cuda[:N]", help="where to run (a GPU if there is one)")

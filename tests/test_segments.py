@@ -2,7 +2,9 @@
 
 import copy
 import gc
+import inspect
 import pickle
+import pydoc
 import time
 import weakref
 
@@ -371,3 +373,12 @@ def test_copies_of_it():
     one = segmented(**inputs)
     for other in (copy.deepcopy(segmented), pickle.loads(pickle.dumps(segmented))):
         assert repr(other) == repr(segmented) and torch.equal(other(**inputs).o, one.o)
+    of_a_copy = pickle.loads(pickle.dumps(op)).in_segments(chunks=1)
+    assert torch.equal(of_a_copy(**inputs).o, one.o)
+
+
+def test_its_help_is_that_of_its_op():
+    whole, cut = load("gla"), load("gla").in_segments(chunks=2)
+    assert inspect.signature(cut).parameters.keys() == inspect.signature(whole).parameters.keys()
+    told = pydoc.plain(pydoc.render_doc(cut))
+    assert "g              [B T HV K], f32, log_decay/ln/token, <= 0" in told and "final_state  [N HV K V]" in told

@@ -24,7 +24,7 @@ from ..planning.sequences import read_packing
 from ..rewriting.fusion import AUTO, NONE, check_fuse, fused_graph, fusions
 from ..rewriting.gradient_pattern import gradient_uses
 from ..rewriting.recurrent import check_mode, goes_by_token, no_recurrent_form, recurrent_graph
-from ..stage_files.stage_library import find_stages
+from ..stage_files.stage_library import SHIPPED, find_stages
 from .autograd import differentiable
 from .call import Call, Tensors
 from .call_help import call_help, call_signature
@@ -95,8 +95,13 @@ class Op:
         return self
 
     def __reduce__(self):
+        """With the stages that it uses, and those that ship: a copy can be cut, derived and fused as it can."""
         uses = {entry.use for entry in self.spec.stages.values()}.union(*map(gradient_uses, self.stages.values()))
-        used = {name: stage for name, stage in self.stages.items() if name in uses or stage.pattern}
+        used = {
+            name: stage
+            for name, stage in self.stages.items()
+            if name in uses or stage.pattern or Path(stage.file).parent == SHIPPED
+        }
         return Op, (self.spec, used, self.backend, self.memory_budget, self.mode, self.fuse)
 
     def of(self, spec) -> "Op":

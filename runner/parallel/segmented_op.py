@@ -14,6 +14,7 @@ import torch
 
 from ..calling.autograd import trained
 from ..calling.call import Call
+from ..calling.call_help import call_help
 from ..calling.function import Op, refuse_positional
 from ..calling.read_arguments import wanted_outputs
 from ..calling.transforms import refuse_transforms
@@ -36,11 +37,16 @@ class SegmentedOp:
     """An op whose rows go through it a segment at a time."""
 
     def __init__(self, op: Op, chunks: int):
-        self.op = op.with_mode("chunk")
+        self.op, self.chunks = op.with_mode("chunk"), chunks
         check_segments(self.op, chunks)
         self.rows = min(int(chunks) * op.spec.axes["C"].value, sys.maxsize)
         self.layout = layout_of(self.op)
+        self.__signature__ = self.op.__signature__
+        self.__doc__ = call_help(self.op.whole, SegmentedOp.__call__.__doc__)
         self.calls = LeastRecent(32)  # by the id of what calls of one signature share, which each holds: no other's
+
+    def __reduce__(self):
+        return SegmentedOp, (self.op, self.chunks)
 
     def __repr__(self) -> str:
         return f"<{self.op!r} in segments of {self.rows} rows>"

@@ -1,6 +1,7 @@
 """Value laws: read, sampled, implied, and violations found to the element."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ import torch
 from chunkwise.runner.diagnostics.errors import ChunkwiseError
 from chunkwise.runner.graphs.build_graph import check_graphs
 from chunkwise.runner.loading.load_spec import parse_spec
+from chunkwise.runner.loading.variants import of_its_axes
 from chunkwise.runner.stage_files.stage_library import find_stages
 from chunkwise.stages._laws import FORMS, parse, sample, violations
 
@@ -133,3 +135,13 @@ def test_a_law_that_cannot_be_said_of_its_input(shape, law, message):
         check_graphs(parse_spec(FILE.replace("SHAPE", shape).replace("LAW", law), "op.yaml"), find_stages())
     (found,) = [each for each in caught.value.diagnostics if each.code == "CW210"]
     assert found.message == f"x: {message}" and found.mark.line == 5
+
+
+def test_a_part_is_not_held_to_axes_that_it_has_not():
+    """n speaks of rows of x, which a stage that reads n alone does not see."""
+    inputs = "  n: {shape: B T HV, dtype: int, where: row_count(K)}\n  x: B T H K"
+    text = FILE.replace("  x: {SHAPE, where: LAW}", inputs)
+    spec = parse_spec(text.replace("{y: cumsum.y, x: x}", "{y: n * cumsum.y, x: x}"), "op.yaml")
+    read = replace(spec, inputs={name: entry for name, entry in spec.inputs.items() if name != "x"})
+    assert [law.value for law in of_its_axes(spec).inputs["n"].where] == ["row_count(K)"]
+    assert of_its_axes(read).inputs["n"].where == () and len(of_its_axes(read).inputs["g"].where) == 1

@@ -39,7 +39,8 @@ def measure(case: Case, machine: Machine, vs: Sequence[str], gated: bool, progre
     call.forward_plan()  # what no kernel or constraint allows is said before anything is verified
     require_flops(call.graph, call.sizes)
     progress("first call")
-    backward_of_pytorch(case.device)
+    if case.backward:
+        backward_of_pytorch(case.device)
     first_ms = first_call_ms(ours(case), sets[0], case.device)
     gate = pass_gate(case, progress) if gated else NO_GATE
     lines = Lines(case, machine, workload_of(case, call), gate, code_of(case.op))

@@ -111,9 +111,14 @@ def binary_number(node: Binary, op: str, left, right):
                 raise no_condition(op, part)
     elif op not in ("==", "!="):
         _real(left, node.left), _real(right, node.right)
-    if op == "**" and isinstance(left, int) and isinstance(right, int) and abs(right) > MAX_EXPONENT:
-        raise BeyondLimit(f"exponent {right} is beyond {MAX_EXPONENT}", node.right.start, node.right.end)
+    if op == "**" and isinstance(left, int) and isinstance(right, int):
+        check_exponent(right, node.right)
     return guarded(node, lambda: _OPERATORS[op](left, right))
+
+
+def check_exponent(exponent: float, part: Node) -> None:
+    if abs(exponent) > MAX_EXPONENT:
+        raise BeyondLimit(f"exponent {exponent} is beyond {MAX_EXPONENT}", part.start, part.end)
 
 
 def guarded(node: Node, compute: Callable):

@@ -1,7 +1,5 @@
 """Whether the value laws of a file's inputs can be said of them."""
 
-from collections.abc import Collection
-
 from ...stages import _laws
 from ..diagnostics.codes import LAW_TEXT
 from ..diagnostics.errors import Diagnostic
@@ -16,15 +14,21 @@ def law_errors(spec: PipelineSpec) -> list[Diagnostic]:
     return [found for entry in spec.inputs.values() for law in entry.where if (found := law_error(entry, law, axes))]
 
 
-def law_error(entry: InputSpec, written: Written, axes: Collection[str]) -> Diagnostic | None:
+def law_error(entry: InputSpec, written: Written, axes: set[str]) -> Diagnostic | None:
     """axes: the file's, of which laws about rows of another input may speak."""
     law = _laws.parse(written.value)
     if problem := misplaced(law, entry.shape, entry.dtype):
         return Diagnostic(LAW_TEXT, f"{entry.name}: {problem}", written.mark)
-    unknown = [axis for axis in law.axis.split() if axis not in axes] if law.kind in _laws.ROWS else []
-    if not unknown:
+    unknown = min(axes_of_rows(written) - axes, default=None)
+    if unknown is None:
         return None
-    near = nearest(unknown[0], axes)
+    near = nearest(unknown, axes)
     help = f"did you mean {near}?" if near else f"the axes here are {', '.join(sorted(axes))}"
-    message = f"{entry.name}: {law.text} speaks of {unknown[0]}, and no input has it"
+    message = f"{entry.name}: {law.text} speaks of {unknown}, and no input has it"
     return Diagnostic(LAW_TEXT, message, written.mark, help=help)
+
+
+def axes_of_rows(written: Written) -> set[str]:
+    """The axes whose rows a law counts or names, which may be another input's."""
+    law = _laws.parse(written.value)
+    return set(law.axis.split()) if law.kind in _laws.ROWS else set()

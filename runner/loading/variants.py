@@ -14,6 +14,7 @@ from ..expression import names_in, parse_expression
 from ..graphs.graph import Graph, Value
 from ..graphs.wire import dependencies, did_you_mean, written_stages
 from .check_expressions import axis_names
+from .check_laws import axes_of_rows
 from .spec import InputSpec, OutputSpec, PipelineSpec, StageSpec, Written
 from .spec_keys import ARGUMENT, LARGEST, SIZE
 
@@ -49,9 +50,17 @@ def until(spec: PipelineSpec, stages: Mapping, stage: str) -> PipelineSpec:
     inputs = {name: each for name, each in spec.inputs.items() if name in read}
     part = replace(spec, stages=kept, inputs=inputs, outputs=outputs, definition=None)
     part = replace(part, params=params_of(spec, kept))
-    part = replace(part, axes=fixed_axes_of(part, stages))
-    constraints = tuple(each for each in spec.constraints if names_of(each) <= axis_names(part))
-    return replace(part, constraints=constraints)
+    return of_its_axes(replace(part, axes=fixed_axes_of(part, stages)))
+
+
+def of_its_axes(part: PipelineSpec) -> PipelineSpec:
+    """A part without the constraints and laws that speak of axes which none of its inputs has."""
+    axes = axis_names(part)
+    inputs = {
+        name: replace(entry, where=tuple(law for law in entry.where if axes_of_rows(law) <= axes))
+        for name, entry in part.inputs.items()
+    }
+    return replace(part, inputs=inputs, constraints=tuple(each for each in part.constraints if names_of(each) <= axes))
 
 
 def check_stage(spec: PipelineSpec, stage) -> None:
@@ -85,7 +94,7 @@ def with_given(spec: PipelineSpec, graph: Graph, names: Mapping[str, str]) -> Pi
         name: as_input(name, graph.values[source], spec.stages[source.partition(".")[0]].mark)
         for source, name in sources.items()
     }
-    return replace(spec, stages=kept, inputs=inputs, params=params_of(spec, kept), definition=None)
+    return of_its_axes(replace(spec, stages=kept, inputs=inputs, params=params_of(spec, kept), definition=None))
 
 
 def check_given(spec: PipelineSpec, graph: Graph, names: Mapping[str, str]) -> None:

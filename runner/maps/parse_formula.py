@@ -3,20 +3,9 @@
 import re
 
 from ..definition.functions import DENSE, FUNCTIONS
-from ..expression import (
-    Binary,
-    Call,
-    ExpressionError,
-    Name,
-    Node,
-    Number,
-    Unary,
-    evaluate_number,
-    hint,
-    parse_expression,
-)
-from ..expression.number import MAX_EXPONENT
-from ..expression.tree import BeyondLimit, walk
+from ..expression import Binary, Call, ExpressionError, Name, Node, Number, Unary, hint, parse_expression
+from ..expression.number import check_exponent, evaluate_number
+from ..expression.tree import walk
 
 PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}(?:\.[A-Za-z][A-Za-z0-9_]{0,63})?")
 """A source that is no expression: an input, or ``stage.port``."""
@@ -109,8 +98,8 @@ def refuse_operator(node: Binary) -> None:
     if node.op == "**" and any(isinstance(part, (Name, Call)) for part in walk(node.right)):
         help = "write exp(y * log(x)) for x > 0"
         raise ExpressionError("the exponent is a number that the file writes", node.right.start, node.right.end, help)
-    if node.op == "**" and abs(exponent := evaluate_number(node.right, {})) > MAX_EXPONENT:
-        raise BeyondLimit(f"exponent {exponent} is beyond {MAX_EXPONENT}", node.right.start, node.right.end)
+    if node.op == "**":
+        check_exponent(evaluate_number(node.right, {}), node.right)
 
 
 def check_call(node: Call) -> None:
